@@ -1,0 +1,116 @@
+"""What a simulation is asked to serve: one column per fact, one row per request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+IntColumn = NDArray[np.int64]
+
+PS_PER_S = 1_000_000_000_000
+"""The clock is an integer count of picoseconds."""
+
+Segment = tuple[str, int, int]
+"""(stream, start, length): ``length`` tokens of a named stream from ``start``.
+
+Equal (stream, position) means equal token; a prompt is the concatenation of its segments.
+"""
+
+
+@dataclass(frozen=True)
+class RequestClass:
+    """One class of requests. ``slo`` maps a metric key such as ``ttft_ms`` to {"p99": limit}."""
+
+    name: str = "default"
+    slo: dict[str, dict[str, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Columns of equal length n, sorted by ``arrival_ps`` where arrivals are known beforehand.
+
+    Attributes:
+        arrival_ps: time of arrival, picoseconds from the start of the run (int64). For a row that follows
+            another (``after`` >= 0) or for a closed loop it is the earliest time (usually 0).
+        prompt_tokens, output_tokens: tokens, both >= 1.
+        class_index: index into ``classes``.
+        priority: lower is more important (vLLM).
+        after: row index of the request whose end this one waits for (a session's earlier turn), or -1.
+        think_ps: pause between that end and this arrival.
+        classes: the request classes.
+        request_ids: names; None means the row number.
+        segments: per row the token identity of its prompt, None for a private prompt; None when no row has any.
+        max_concurrency: closed loop: at most this many requests in flight, the next row is sent when one ends.
+        requested_rate_rps: the rate that was asked for (None: closed loop or a trace without one).
+        burstiness: shape of the gamma gaps (vLLM's knob), None where it does not apply.
+        notes: assumptions and warnings for the report ("lengths are a proxy: no tokenizer", ...).
+    """
+
+    arrival_ps: IntColumn
+    prompt_tokens: IntColumn
+    output_tokens: IntColumn
+    class_index: IntColumn
+    priority: IntColumn
+    after: IntColumn
+    think_ps: IntColumn
+    classes: tuple[RequestClass, ...] = (RequestClass(),)
+    request_ids: Sequence[str] | None = None
+    segments: Sequence[tuple[Segment, ...] | None] | None = None
+    max_concurrency: int | None = None
+    requested_rate_rps: float | None = None
+    burstiness: float | None = None
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.prompt_tokens)
+
+    def request_id(self, row: int) -> str:
+        """The name of a row."""
+        return str(row) if self.request_ids is None else self.request_ids[row]
+
+    @classmethod
+    def from_columns(
+        cls,
+        arrival_ps: Sequence[int] | IntColumn,
+        prompt_tokens: Sequence[int] | IntColumn,
+        output_tokens: Sequence[int] | IntColumn,
+        *,
+        priority: Sequence[int] | IntColumn | None = None,
+        class_index: Sequence[int] | IntColumn | None = None,
+        after: Sequence[int] | IntColumn | None = None,
+        think_ps: Sequence[int] | IntColumn | None = None,
+        classes: tuple[RequestClass, ...] = (RequestClass(),),
+        request_ids: Sequence[str] | None = None,
+        segments: Sequence[tuple[Segment, ...] | None] | None = None,
+        max_concurrency: int | None = None,
+        requested_rate_rps: float | None = None,
+        burstiness: float | None = None,
+        notes: tuple[str, ...] = (),
+    ) -> Workload:
+        """Builds the columns from plain sequences; what is left out is zero (``after``: -1)."""
+        n = len(prompt_tokens)
+
+        def column(values: Sequence[int] | IntColumn | None, default: int) -> IntColumn:
+            if values is None:
+                return np.full(n, default, dtype=np.int64)
+            return np.asarray(values, dtype=np.int64)
+
+        return cls(
+            arrival_ps=column(arrival_ps, 0),
+            prompt_tokens=column(prompt_tokens, 0),
+            output_tokens=column(output_tokens, 0),
+            class_index=column(class_index, 0),
+            priority=column(priority, 0),
+            after=column(after, -1),
+            think_ps=column(think_ps, 0),
+            classes=classes,
+            request_ids=request_ids,
+            segments=segments,
+            max_concurrency=max_concurrency,
+            requested_rate_rps=requested_rate_rps,
+            burstiness=burstiness,
+            notes=notes,
+        )
