@@ -1,0 +1,91 @@
+"""The door between a scheduler and the KV cache of one replica, whatever the layout.
+
+A *holder* is a request that holds KV slots. The scheduler speaks in tokens; the cache answers in yes or no. A no
+changes nothing.
+
+Decoding requests grow by one token in every step, so the cache is not asked request by request: a request joins the
+decoders once, and the cache answers for all of them together how many steps they can surely grow (``horizon``) and
+moves on by that many (``advance``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from simulator.run_log import PoolFacts
+
+
+class Holder(Protocol):
+    """What a cache reads of a request, and the three fields that it owns.
+
+    ``final_tokens`` is the number of KV tokens the request will have stored when it ends (prompt + output - 1, the
+    last token's KV is never computed), capped by the context; only oracle and pow2 reservations may look at it.
+    """
+
+    row: int
+    prompt_tokens: int
+    output_tokens: int
+    final_tokens: int
+    held: int  # blocks or slots held now; of a decoder: at the moment it joined (the cache owns it)
+    phase: int  # decoders only: growth phase (the cache owns it)
+    extent: Any  # cache's own handle (an extent, a block table, None)
+
+
+class KvCache(Protocol):
+    """One replica's KV cache. Steps are numbered by the engine; ``step`` is the step being scheduled."""
+
+    pool: PoolFacts
+
+    @property
+    def used_slots(self) -> int:
+        """Slots held now (blocks x block size, or reserved slots)."""
+        ...
+
+    @property
+    def free_units(self) -> int:
+        """Blocks (paged) or slots (contiguous) nobody holds."""
+        ...
+
+    def unservable(self, prompt_tokens: int, final_tokens: int) -> str | None:
+        """Why a request of this size can never be served by an empty cache; None when it can."""
+        ...
+
+    def admit(self, holder: Holder, known_tokens: int, first_tokens: int, others_run: bool) -> bool:
+        """Admits a waiting request whose first chunk ends at ``first_tokens`` of ``known_tokens``."""
+        ...
+
+    def extend(self, holder: Holder, tokens: int) -> bool:
+        """Makes room so that the holder (not a decoder) has ``tokens`` tokens stored."""
+        ...
+
+    def release(self, holder: Holder) -> None:
+        """Gives back all that a holder (not a decoder) holds."""
+        ...
+
+    def join(self, holder: Holder, tokens: int, step: int) -> None:
+        """The holder stores ``tokens`` tokens and gains one in every step from ``step`` on."""
+        ...
+
+    def leave(self, holder: Holder, tokens: int) -> None:
+        """The decoder stores ``tokens`` tokens and stops growing; it still holds its slots."""
+        ...
+
+    def demand(self, step: int) -> int:
+        """Units that the decoders need in this step, all together."""
+        ...
+
+    def horizon(self, step: int) -> int:
+        """How many steps from ``step`` on the decoders can grow with what is free."""
+        ...
+
+    def advance(self, step: int, steps: int) -> None:
+        """Serves the decoders' growth in ``steps`` steps from ``step`` on (at most ``horizon``)."""
+        ...
+
+    def growth(self, step: int, steps: int) -> list[int]:
+        """Units allocated in steps ``step`` .. ``step + min(steps, block size) - 1``; empty for contiguous."""
+        ...
+
+    def check(self) -> None:
+        """Raises AssertionError when the cache's invariant is broken."""
+        ...

@@ -1,0 +1,165 @@
+"""What happened in a run: facts only, no metric. Written by the engine, read by ``metrics``.
+
+Tables are row-major arrays of 64-bit integers, so that a million requests stay small; the ``*_columns``
+functions give NumPy views. Times are picoseconds of the simulated clock.
+
+A run of k equal steps (a decode leap) is one row of ``segments``; a run with ``--stepwise`` has k rows of one
+step. Both describe the same steps, and every metric must come out the same to the last bit, so compute from
+what the rows *mean* (exact integers), never from how many rows there are.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workloads.workload import Workload
+
+IntColumn = NDArray[np.int64]
+
+NOT_YET = -(1 << 63)
+"""An integer time that has not come: becomes an empty cell or None on output."""
+
+
+class HeadWait(IntEnum):
+    """Why the head of the waiting queue stayed there after a pass."""
+
+    NOBODY_WAITS = 0
+    MAX_NUM_SEQS = 1
+    KV_MEMORY = 2
+    TOKEN_BUDGET = 3
+    PREEMPTION = 4  # a pass that preempts admits nobody
+    HELD = 5  # prefill_schedule_interval
+
+
+class Status(IntEnum):
+    """How a request ended."""
+
+    FINISHED = 0
+    REJECTED = 1  # can never be served; see its reason
+    UNFINISHED = 2  # the run ended first (dead-lock, step limit, time limit)
+
+
+SEGMENT_COLUMNS = (
+    "step",  # number of the first step in this replica, from 0
+    "steps",  # how many steps the row stands for (k)
+    "start_ps",  # start of the first step
+    "duration_ps",  # step i of the row lasts duration_ps + i * growth_ps
+    "growth_ps",
+    "tokens",  # tokens computed in each step
+    "decodes",  # of these, by decoding requests (one each)
+    "sampled",  # requests that get a token from each step
+    "regular",  # decodes of the FIRST step whose previous token came from the step just before (ITL = step)
+    "context",  # sum over scheduled requests of their KV tokens after the first step; + decodes a step
+    "running",  # running requests after the pass
+    "stored_tokens",  # KV tokens of all running requests after the first step; + decodes a step
+    "used_slots",  # slots held (blocks x block size, or reserved extents) after the first step's allocation
+    "head_wait",  # HeadWait after the pass, the same for every step of the row
+    "growth_at",  # where this row's block growth starts in ``growth_blocks``
+)
+REQUEST_COLUMNS = (
+    "row",  # row of the workload
+    "replica",
+    "arrival_ps",
+    "scheduled_ps",  # first time in a batch, or NOT_YET
+    "first_token_ps",  # or NOT_YET
+    "finish_ps",  # or NOT_YET
+    "generated_tokens",
+    "preemptions",
+    "cached_tokens",  # prefix-cache hit at the first admission
+    "recomputed_tokens",  # prefill tokens computed again after preemptions
+    "status",  # Status
+    "reason",  # index into RunLog.reasons, 0 = none
+)
+REQUEUE_COLUMNS = ("row", "preempted_ps", "readmitted_ps")
+HOLD_COLUMNS = ("row", "from_ps", "to_ps", "reserved_slots", "final_tokens")
+
+
+@dataclass(frozen=True)
+class PoolFacts:
+    """The KV pool of one replica (one GPU's share, as all ranks hold the same tokens).
+
+    ``total_slots`` = usable slots (the null block is not usable); 1 slot holds one token.
+    """
+
+    kind: Literal["paged", "contiguous"]
+    block_size: int
+    num_blocks: int  # as the server reports it (null block included); contiguous: slots
+    total_slots: int
+    bytes_per_token: int = 0
+
+
+def columns(table: array[int], names: tuple[str, ...]) -> dict[str, IntColumn]:
+    """Views of a row-major table, by column name."""
+    flat = np.frombuffer(table, dtype=np.int64) if len(table) else np.empty(0, dtype=np.int64)
+    matrix = flat.reshape(-1, len(names))
+    return {name: matrix[:, i] for i, name in enumerate(names)}
+
+
+def _table() -> array[int]:
+    return array("q")
+
+
+@dataclass
+class ReplicaLog:
+    """One replica's steps.
+
+    ``growth_blocks``: for a row of k > 1 steps, blocks newly allocated in steps 1 .. min(k-1, block_size) of the
+    row, starting at index ``growth_at`` (paged pools only); beyond block_size steps the pattern repeats with that
+    period. The first step's blocks are already in ``used_slots``.
+
+    ``irregular_gaps_ps``: inter-token gaps that are not one step long: the first token after a preemption or
+    after passes that skipped a decode. All other gaps are in ``segments``: the first step's length ``regular``
+    times, and each further step's length ``decodes`` times.
+
+    ``requeues``: one row per preemption (``readmitted_ps`` NOT_YET when it never came back).
+    ``holds``: contiguous pools only, one row per reservation that was held.
+    """
+
+    pool: PoolFacts
+    segments: array[int] = field(default_factory=_table)
+    growth_blocks: array[int] = field(default_factory=lambda: array("i"))
+    irregular_gaps_ps: array[int] = field(default_factory=_table)
+    requeues: array[int] = field(default_factory=_table)
+    holds: array[int] = field(default_factory=_table)
+
+    def segment_columns(self) -> dict[str, IntColumn]:
+        return columns(self.segments, SEGMENT_COLUMNS)
+
+    def requeue_columns(self) -> dict[str, IntColumn]:
+        return columns(self.requeues, REQUEUE_COLUMNS)
+
+    def hold_columns(self) -> dict[str, IntColumn]:
+        return columns(self.holds, HOLD_COLUMNS)
+
+
+@dataclass
+class RunLog:
+    """A whole run.
+
+    Attributes:
+        requests: one row per request that arrived, in the order in which they ended.
+        reasons: texts of rejections, index 0 is empty.
+        status: ``ok``; ``deadlock``: requests wait that nothing will ever admit; ``max_steps``/``max_time``: cut.
+        end_ps: when the last request ended, or when the run was cut.
+        limits: the engine's limits, for the binding limit: max_num_seqs, max_num_batched_tokens, max_model_len.
+    """
+
+    workload: Workload
+    replicas: list[ReplicaLog]
+    requests: array[int] = field(default_factory=_table)
+    reasons: list[str] = field(default_factory=lambda: [""])
+    status: Literal["ok", "deadlock", "max_steps", "max_time"] = "ok"
+    end_ps: int = 0
+    limits: dict[str, int] = field(default_factory=dict)
+
+    def request_columns(self) -> dict[str, IntColumn]:
+        """Columns sorted by workload row, so that they do not depend on the order of ending."""
+        table = columns(self.requests, REQUEST_COLUMNS)
+        order = np.argsort(table["row"], kind="stable")
+        return {name: column[order] for name, column in table.items()}
