@@ -1,0 +1,55 @@
+# The house's front door. `make run` and `make test` work on a machine that has only Python 3.11+ and make.
+# The recipes use the virtual environment in .venv, which is made and filled once (and again when pyproject.toml changes).
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	  $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.kvplan-installed
+PYTEST := $(BIN)/python -m pytest
+# Python with the peer simulator of `make bench`, see tests/bench/peer.py
+PEER_PYTHON ?= .peer-venv/bin/python
+export PEER_PYTHON
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test test-all check format bench clean
+
+help:  ## what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(STAMP): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "kvplan needs Python 3.11 or newer; name one: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
+	  rm -rf $(VENV); echo "no virtual environment could be made (on Debian and Ubuntu: apt-get install python3-venv)"; exit 1; }
+	@echo "installing kvplan and its tools into $(VENV) (once, about a minute)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+install: $(STAMP)  ## make .venv and install kvplan and the developers' tools into it
+
+run: $(STAMP)  ## simulate the quickstart scenario and say where its report lies
+	@$(BIN)/kvplan run quickstart --out out/quickstart
+	@echo
+	@echo "report: $(CURDIR)/out/quickstart/report.html   (open it in a browser)"
+
+test: $(STAMP)  ## the tests, in minutes, on all cores
+	@$(PYTEST) -n auto -m "not slow"
+
+test-all: $(STAMP)  ## the slow tests too, with fresh random examples
+	@$(PYTEST) -n auto --hypothesis-profile=search
+
+check: $(STAMP)  ## format, lint, types, who may import whom
+	@$(BIN)/ruff format --check --quiet . || { echo "not formatted: make format"; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(STAMP)  ## format and mend what ruff can mend
+	@$(BIN)/ruff format --quiet .
+	@$(BIN)/ruff check --quiet --fix .
+
+bench: $(STAMP)  ## speed against the peer simulator, memory of a million requests, start-up time
+	@$(PYTEST) -n 0 -s -o python_files='bench_*.py' tests/bench
+
+clean:  ## remove what was made here
+	rm -rf $(VENV) out dist .mypy_cache .ruff_cache .import_linter_cache .hypothesis
