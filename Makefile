@@ -49,7 +49,7 @@ format: $(STAMP)  ## format and mend what ruff can mend
 	@$(BIN)/ruff check --quiet --fix .
 
 bench: $(STAMP)  ## speed against the peer simulator, memory of a million requests, start-up time
-	@$(PYTEST) -n 0 -s -o python_files='bench_*.py' tests/bench
+	@$(PYTEST) -n 0 -s -o python_files='bench_*.py' -o python_functions='bench_*' tests/bench
 
 clean:  ## remove what was made here
 	rm -rf $(VENV) out dist .mypy_cache .ruff_cache .import_linter_cache .hypothesis
