@@ -1,4 +1,4 @@
-"""Real free extents over a row of slots: first fit, best fit and buddy, so that holes happen and are measured.
+"""Real free extents over a row of slots: first fit, best fit and buddy, so that holes really happen.
 
 Slots are numbered 0 .. num_slots - 1. An *extent* is a run of slots in a row. Every pool keeps one promise:
 the free extents and the extents handed out together cover every slot exactly once.
@@ -185,8 +185,8 @@ class BuddyExtents:
     piece starts at a multiple of its own length and a block's buddy is ``start XOR length`` everywhere: the
     buddy of a whole piece lies past the pool or starts a longer piece, and is never free at that length.
 
-    Invariant: every extent is a power of two at a multiple of its length; two buddies are never both free (they
-    are joined on release); free and taken extents cover every slot once.
+    Invariant: every extent is a power of two at a multiple of its length; two buddies are never both free
+    (they are joined on release); free and taken extents cover every slot once.
     """
 
     def __init__(self, num_slots: int) -> None:
