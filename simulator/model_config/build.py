@@ -1,0 +1,69 @@
+"""From a config.json to a ModelSpec: picks the family, writes the blueprint, adds it up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from simulator.errors import InputError
+from simulator.model_config import llama_like
+from simulator.model_config.blueprint import Blueprint
+from simulator.model_config.fields import Fields
+from simulator.model_config.recipes import ALIASES, RECIPES
+from simulator.model_config.totals import add_up
+from simulator.specs import ModelSpec
+
+Builder = Callable[[Fields], Blueprint]
+
+# Sections that hold the language model of a multimodal config.
+_TEXT_SECTIONS = ("text_config", "llm_config", "language_config")
+_INHERITED = ("tie_word_embeddings", "torch_dtype", "dtype", "quantization_config", "vocab_size")
+
+BUILDERS: dict[str, Builder] = {}
+
+
+def build_model(config: Mapping[str, Any], *, name: str, source: str) -> ModelSpec:
+    """See ``specs.model_from_config``."""
+    if not isinstance(config, Mapping) or not config:
+        raise InputError("a model config must be a non-empty JSON object", where=source)
+    data = _language_model(config)
+    family = _family(data, source)
+    recipe = RECIPES.get(family)
+    fields = Fields(data, source, recipe.defaults if recipe else {})
+    blueprint = llama_like.build(fields, recipe) if recipe else BUILDERS[family](fields)
+    return add_up(blueprint, fields, name=name, source=source, architecture=_architecture(config, family))
+
+
+def known_model_types() -> list[str]:
+    """Every model_type that is understood, sorted."""
+    return sorted({*RECIPES, *ALIASES, *BUILDERS})
+
+
+def _language_model(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config of the language model: a nested section with what it inherits, or the config itself."""
+    section = next((s for s in _TEXT_SECTIONS if isinstance(config.get(s), Mapping)), None)
+    if section is None:
+        return dict(config)
+    inherited = {key: config[key] for key in _INHERITED if key in config}
+    return {**inherited, **config[section]}
+
+
+def _family(data: Mapping[str, Any], source: str) -> str:
+    model_type = data.get("model_type")
+    if not isinstance(model_type, str) or not model_type:
+        raise InputError(
+            "the config has no model_type", where=source, remedy="use the model's own config.json from its repository"
+        )
+    family = ALIASES.get(model_type, model_type)
+    if family in RECIPES or family in BUILDERS:
+        return family
+    raise InputError(
+        f"model_type {model_type!r} is not understood, so its KV cache and weights are not guessed",
+        where=source,
+        remedy=f"known model types: {', '.join(known_model_types())}",
+    )
+
+
+def _architecture(config: Mapping[str, Any], family: str) -> str:
+    listed = config.get("architectures")
+    return str(listed[0]) if isinstance(listed, list) and listed else family
