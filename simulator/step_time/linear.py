@@ -22,9 +22,7 @@ class LinearStepTime:
     kind: Literal["linear"] = "linear"
 
     @classmethod
-    def from_units(
-        cls, base_ms: float, per_token_us: float, per_context_token_ns: float
-    ) -> LinearStepTime:
+    def from_units(cls, base_ms: float, per_token_us: float, per_context_token_ns: float) -> LinearStepTime:
         """From the units of a scenario, each coefficient rounded once to picoseconds."""
         return cls(
             base_ps=round(base_ms * PS_PER_MS),
@@ -37,7 +35,5 @@ class LinearStepTime:
         return ()
 
     def segment(self, batch: Batch) -> Segment:
-        duration = (
-            self.base_ps + self.per_token_ps * batch.tokens + self.per_context_token_ps * batch.context
-        )
+        duration = self.base_ps + self.per_token_ps * batch.tokens + self.per_context_token_ps * batch.context
         return Segment(duration, self.per_context_token_ps * batch.decodes, UNBOUNDED_STEPS)

@@ -1,0 +1,113 @@
+"""What one rank of a tensor-parallel group holds and computes: bytes and FLOPs, no rates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.specs import AttentionLayers, ModelSpec, WeightGroup
+
+ACTIVATION_BYTES = 2  # activations and logits travel in 16 bit
+
+
+@dataclass(frozen=True)
+class RankAttention:
+    """Attention layers that are alike, on one rank; bytes and FLOPs are of one layer.
+
+    Attributes:
+        window: a query attends to at most so many tokens, itself included; None = to all of them. Layers that attend in
+            chunks (Llama 4) are given a window of one chunk, which is the most they read.
+        kv_bytes: KV bytes per context token.
+        flops: of QKᵀ and PV for one query token against one context token.
+        state_bytes: recurrent state of a sequence.
+    """
+
+    count: int
+    window: int | None
+    kv_bytes: float
+    flops: float
+    state_bytes: float
+
+
+@dataclass(frozen=True)
+class RankWork:
+    """The share of one rank. MoE: ``expert_*`` are of one expert in one layer."""
+
+    tensor_parallel_size: int
+    layers: int
+    hidden_size: int
+    vocab_size: int
+    dense_bytes: float
+    dense_parameters: float
+    expert_layers: int
+    experts: int
+    experts_per_token: int
+    expert_bytes: float
+    expert_parameters: float
+    head_bytes: float
+    head_parameters: float
+    attention: tuple[RankAttention, ...]
+
+    def distinct_experts(self, tokens: int) -> float:
+        """Expected number of different experts that a layer's router picks for ``tokens`` tokens.
+
+        E · (1 - (1 - k/E)^tokens): exact where each token picks k different experts of E uniformly and independently
+        of the others. Real routers are less even, so they hit fewer.
+        """
+        miss = 1.0 - self.experts_per_token / self.experts
+        return float(self.experts * (1.0 - miss**tokens))
+
+    def weight_bytes(self, tokens: int, sampled: int) -> float:
+        """Weights that a step has to read at least once: linear layers, experts hit, LM head where it runs."""
+        experts = self.expert_layers * self.distinct_experts(tokens) * self.expert_bytes if self.experts else 0.0
+        return self.dense_bytes + experts + (self.head_bytes if sampled else 0.0)
+
+
+def rank_work(model: ModelSpec, tensor_parallel_size: int, kv_dtype_bytes: float) -> RankWork:
+    """The rank's share of a model: the largest one, where heads do not divide evenly."""
+    tp = tensor_parallel_size
+    if model.layers:
+        groups = [(group, _ways(group, layer.attention, tp)) for layer in model.layers for group in layer.weights]
+        dense = [(group, ways) for group, ways in groups if group.split != "experts"]
+        dense_bytes = sum(group.bytes / ways for group, ways in dense)
+        dense_parameters = sum(group.parameters / ways for group, ways in dense)
+    else:  # a model given by inline sizes: its totals are all there is
+        dense_parameters = model.dense_linear_parameters / tp
+        dense_bytes = dense_parameters * model.linear_weight_bytes_per_parameter
+    return RankWork(
+        tensor_parallel_size=tp,
+        layers=model.num_layers,
+        hidden_size=model.hidden_size,
+        vocab_size=model.vocab_size,
+        dense_bytes=dense_bytes,
+        dense_parameters=dense_parameters,
+        expert_layers=model.num_moe_layers,
+        experts=model.num_experts,
+        experts_per_token=model.experts_per_token,
+        expert_bytes=model.parameters_per_expert * model.expert_weight_bytes_per_parameter / tp,
+        expert_parameters=model.parameters_per_expert / tp,
+        head_bytes=(model.lm_head_bytes or model.lm_head_parameters * ACTIVATION_BYTES) / tp,
+        head_parameters=model.lm_head_parameters / tp,
+        attention=tuple(_rank_attention(group, tp, kv_dtype_bytes) for group in model.attention),
+    )
+
+
+def _ways(group: WeightGroup, attention: AttentionLayers, tp: int) -> int:
+    """Into how many parts tensor parallelism divides a group of weights."""
+    if group.split == "replicated":
+        return 1
+    if group.split == "kv":
+        return max(1, min(tp, attention.kv_heads))
+    return tp
+
+
+def _rank_attention(group: AttentionLayers, tp: int, kv_dtype_bytes: float) -> RankAttention:
+    """Query heads are divided; KV heads too, down to one a rank; a latent (MLA) stands whole on every rank."""
+    query_share = -(-group.query_heads // tp) / max(1, group.query_heads)
+    kv_share = 1.0 if group.kind == "mla" else -(-group.kv_heads // tp) / max(1, group.kv_heads)
+    return RankAttention(
+        count=group.count,
+        window=group.window_tokens if group.kind in ("sliding", "chunked") else None,
+        kv_bytes=group.values_per_token * kv_share * kv_dtype_bytes + group.indexer_bytes,
+        flops=group.flops_per_context_token() * query_share,
+        state_bytes=group.state_bytes / tp,
+    )

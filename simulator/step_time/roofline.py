@@ -1,0 +1,174 @@
+"""Step time from first principles: each part of a step takes the longer of its bytes and its FLOPs.
+
+One step of a replica, on each of its tensor-parallel ranks (all do the same at the same time)::
+
+    step = overhead + layers · layer_overhead + requests · (per_request + recurrent state)
+         + max(dense weight bytes / bandwidth, 2 · parameters · tokens / FLOP/s)
+         + the same for the experts that ``tokens`` tokens are expected to hit
+         + the same for the LM head and the rows that are sampled
+         + activations read and written + 2 all-reduces a layer (+ one gather of logits)
+         + attention: Σ context of decodes · max(KV bytes / bandwidth, FLOPs / FLOP/s)
+         + attention of prefill chunks: max(causal FLOPs, KV read), each
+
+Bandwidth and FLOP/s are the data sheet's times the calibration's shares, all at most 1: no setting goes below
+weights read once at full bandwidth. Every coefficient is rounded once to integer picoseconds, so that a run of
+decode steps is exactly linear in the step's number, and a leap can be cut anywhere.
+"""
+
+from __future__ import annotations
+
+from simulator.calibration import Calibration
+from simulator.errors import InputError
+from simulator.specs import GpuSpec, ModelSpec, Parallelism
+from simulator.step_time.attention_cost import PS_PER_S, attention_cost
+from simulator.step_time.base import UNBOUNDED_STEPS, Batch, Segment
+from simulator.step_time.rank_work import ACTIVATION_BYTES, RankWork, rank_work
+from simulator.step_time.rates import Collective, LinearRates, Rates, collective, rates
+
+
+class Roofline:
+    """A StepTimeModel. Stateless but for memory of what it has computed before.
+
+    Invariant: ``_body`` and ``_head`` hold what ``body_ps`` and ``head_ps`` give, at most one entry per number of
+    tokens (the token budget bounds them).
+    """
+
+    kind = "roofline"
+
+    def __init__(
+        self,
+        model: ModelSpec,
+        gpu: GpuSpec,
+        parallelism: Parallelism,
+        calibration: Calibration,
+        *,
+        kv_dtype_bytes: float = 2.0,
+        compute_dtype: str | None = None,
+    ) -> None:
+        """See the module. Raises InputError for what is not modelled and for impossible settings."""
+        _check(gpu, parallelism, kv_dtype_bytes)
+        self.calibration = calibration
+        self.work: RankWork = rank_work(model, parallelism.tensor_parallel_size, kv_dtype_bytes)
+        self.rates: Rates = rates(gpu, model, calibration, kv_dtype_bytes, compute_dtype)
+        self.collective: Collective = collective(gpu, calibration, parallelism.tensor_parallel_size)
+        self.assumptions = _assumptions(model, self.rates)
+        self._bandwidth_bytes_per_s = gpu.bandwidth_bytes_per_s
+        self._attention = attention_cost(self.work.attention, self.rates)
+        self._context_ps = self._attention.context_ps
+        self._fixed_ps = round(
+            PS_PER_S * (calibration.overhead_ms * 1e-3 + model.num_layers * calibration.layer_overhead_us * 1e-6)
+        )
+        self._request_ps = round(PS_PER_S * calibration.per_request_us * 1e-6) + self._attention.request_ps
+        self._body: dict[int, int] = {}
+        self._head: dict[int, int] = {}
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        """Distinct sliding windows of the model, rising."""
+        return self._attention.windows
+
+    def segment(self, batch: Batch) -> Segment:
+        """Durations from this step on.
+
+        Nothing bends the line but a window that fills. A sum of contexts cannot tell when that is, so ``steps`` has no
+        bound of its own: the engine, which knows every context, ends a leap before ``growing`` changes.
+        """
+        body = self._body.get(batch.tokens)
+        if body is None:
+            body = self._body[batch.tokens] = self.body_ps(batch.tokens)
+        head = self._head.get(batch.sampled)
+        if head is None:
+            head = self._head[batch.sampled] = self.head_ps(batch.sampled)
+        duration = self._fixed_ps + body + head + self._request_ps * batch.requests
+        duration += self._context_ps * batch.decode_context
+        growth = self._context_ps * batch.decodes
+        if self._attention.windows:
+            for rate, (total, growing) in zip(self._attention.window_ps, batch.windowed, strict=True):
+                duration += rate * total
+                growth += rate * growing
+        if not batch.prefills:
+            return Segment(duration, growth, UNBOUNDED_STEPS)
+        return Segment(duration + self._attention.prefill_ps(batch.prefills), growth, 1)
+
+    def body_ps(self, tokens: int) -> int:
+        """What every layer does to ``tokens`` rows, attention over the context apart."""
+        work, calibration = self.work, self.calibration
+        dense_s = _longer(self.rates.dense, work.dense_bytes, 2.0 * work.dense_parameters * tokens)
+        experts_s = 0.0
+        if work.experts:
+            experts_s = work.expert_layers * _longer(
+                self.rates.experts,
+                work.distinct_experts(tokens) * work.expert_bytes,
+                2.0 * work.experts_per_token * work.expert_parameters * tokens,
+            )
+        row_bytes = ACTIVATION_BYTES * work.hidden_size * tokens
+        passes = calibration.replicated_activation_passes + (
+            calibration.sharded_activation_passes / work.tensor_parallel_size
+        )
+        activations_s = work.layers * passes * row_bytes / self.rates.activations_bytes_per_s
+        reduces_s = 2 * work.layers * self.collective.all_reduce_s(row_bytes)
+        return round(PS_PER_S * (dense_s + experts_s + activations_s + reduces_s))
+
+    def head_ps(self, sampled: int) -> int:
+        """LM head on the rows that get a token; a step that samples nothing does not run it."""
+        if not sampled:
+            return 0
+        work = self.work
+        head_s = _longer(self.rates.head, work.head_bytes, 2.0 * work.head_parameters * sampled)
+        return round(PS_PER_S * (head_s + self.collective.gather_s(ACTIVATION_BYTES * work.vocab_size * sampled)))
+
+    def floor_ps(self, batch: Batch) -> int:
+        """The physical floor of a step: its weights read once at the data sheet's bandwidth, nothing else."""
+        weight_bytes = self.work.weight_bytes(batch.tokens, batch.sampled)
+        return int(PS_PER_S * weight_bytes / self._bandwidth_bytes_per_s)
+
+
+def _longer(linear: LinearRates, weight_bytes: float, flops: float) -> float:
+    """Seconds of a linear layer."""
+    return max(weight_bytes / linear.bytes_per_s, flops / linear.flop_per_s)
+
+
+def _check(gpu: GpuSpec, parallelism: Parallelism, kv_dtype_bytes: float) -> None:
+    if parallelism.pipeline_parallel_size != 1:
+        raise InputError(
+            f"pipeline_parallel_size is {parallelism.pipeline_parallel_size}: "
+            "step times of a pipeline are not modelled yet (a step passes every stage in turn while other batches "
+            "fill them)",
+            where="parallelism.pipeline_parallel_size",
+            remedy="set it to 1 and use tensor_parallel_size, or step_time: {kind: linear, ...} with measured numbers",
+        )
+    if parallelism.tensor_parallel_size < 1:
+        raise InputError(
+            f"tensor_parallel_size is {parallelism.tensor_parallel_size}",
+            where="parallelism.tensor_parallel_size",
+            remedy="set it to 1 or more",
+        )
+    if not gpu.bandwidth_bytes_per_s > 0.0:
+        raise InputError(
+            f"bandwidth_bytes_per_s of {gpu.name} is {gpu.bandwidth_bytes_per_s:g}",
+            where="gpu.bandwidth_bytes_per_s",
+            remedy="give the data sheet's figure",
+        )
+    if not kv_dtype_bytes > 0.0:
+        raise InputError(
+            f"kv_dtype_bytes is {kv_dtype_bytes:g}", where="engine.kv_cache_dtype", remedy="use auto or fp8"
+        )
+
+
+def _assumptions(model: ModelSpec, chosen: Rates) -> tuple[str, ...]:
+    """What the numbers rest on beyond the calibration, for the report."""
+    kinds = {group.kind for group in model.attention}
+    notes = [f"linear layers compute in {chosen.dense.compute_dtype}"]
+    if model.num_experts:
+        notes.append("experts are picked uniformly and independently; real routers hit fewer different ones")
+    if "mla" in kinds:
+        notes.append("MLA attends in latent form in prefill too: an upper bound for long prompts")
+    if any(group.indexer_bytes for group in model.attention):
+        notes.append("sparse attention is timed as attention over the whole context: an upper bound")
+    if "chunked" in kinds:
+        notes.append("chunked attention is timed as a sliding window of one chunk: an upper bound")
+    if "linear" in kinds:
+        notes.append("recurrent layers read and write their state once a step; their own FLOPs are not counted")
+    if "cross" in kinds:
+        notes.append("cross-attention layers have nothing to attend to: text-only requests")
+    return tuple(notes)
