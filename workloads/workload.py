@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +70,22 @@ class Workload:
     def request_id(self, row: int) -> str:
         """The name of a row."""
         return str(row) if self.request_ids is None else self.request_ids[row]
+
+    def sorted_by_arrival(self) -> Workload:
+        """The same rows by time of arrival, equal times in the order given; ``after`` must not be used."""
+        order = np.argsort(self.arrival_ps, kind="stable")
+        rows = order.tolist()
+        return replace(
+            self,
+            arrival_ps=self.arrival_ps[order],
+            prompt_tokens=self.prompt_tokens[order],
+            output_tokens=self.output_tokens[order],
+            class_index=self.class_index[order],
+            priority=self.priority[order],
+            think_ps=self.think_ps[order],
+            request_ids=[self.request_id(row) for row in rows],
+            segments=None if self.segments is None else [self.segments[row] for row in rows],
+        )
 
     @classmethod
     def from_columns(

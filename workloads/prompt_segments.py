@@ -1,0 +1,63 @@
+"""Token identity of synthetic prompts, made when it is asked for: a million rows hold no tuples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import overload
+
+from workloads.workload import IntColumn, Segment
+
+_Row = tuple[Segment, ...] | None
+
+
+class PromptSegments(Sequence[_Row]):
+    """Segments of prompts with shared prefixes and earlier turns, as in the format of data/vllm_golden.
+
+    Row r of turn t is [prefix of its group], then for each earlier turn its own tokens ``p:<row>`` and its output
+    ``o:<row>``, then ``p:<r>``. The request ids are the row numbers. Rows of one session stand together.
+
+    Invariant: the lengths of a row's segments sum to its prompt.
+    """
+
+    def __init__(
+        self,
+        new_tokens: IntColumn,
+        output_tokens: IntColumn,
+        turn: IntColumn,
+        group: IntColumn,
+        prefix_tokens: IntColumn,
+        class_index: IntColumn,
+        prefix_names: list[str],
+    ) -> None:
+        self._new, self._output, self._turn = new_tokens, output_tokens, turn
+        self._group, self._prefix_tokens = group, prefix_tokens
+        self._class_index, self._prefix_names = class_index, prefix_names
+
+    def __len__(self) -> int:
+        return len(self._new)
+
+    @overload
+    def __getitem__(self, index: int) -> _Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[_Row]: ...
+    def __getitem__(self, index: int | slice) -> _Row | Sequence[_Row]:
+        if isinstance(index, slice):
+            return [self._row(i) for i in range(*index.indices(len(self)))]
+        row = index + len(self) if index < 0 else index
+        if not 0 <= row < len(self):
+            raise IndexError(index)
+        return self._row(row)
+
+    def _row(self, row: int) -> _Row:
+        turn, group = int(self._turn[row]), int(self._group[row])
+        if turn == 0 and group < 0:
+            return None
+        segments: list[Segment] = []
+        if group >= 0:
+            name = self._prefix_names[int(self._class_index[row])]
+            segments.append((f"{name}:{group}", 0, int(self._prefix_tokens[row])))
+        for earlier in range(row - turn, row):
+            segments.append((f"p:{earlier}", 0, int(self._new[earlier])))
+            segments.append((f"o:{earlier}", 0, int(self._output[earlier])))
+        segments.append((f"p:{row}", 0, int(self._new[row])))
+        return tuple(segments)

@@ -1,0 +1,272 @@
+"""Synthetic workloads: when each request or session starts, of which class it is, how long it is, what it shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from workloads.arrivals import Arrivals, ClosedLoop, Gamma, Poisson, arrival_times, requested_rate_rps
+from workloads.config import WorkloadConfig
+from workloads.errors import WorkloadError
+from workloads.lengths import Lengths, Lognormal, Pairs, draw_lengths, expected_tokens
+from workloads.mixes import ClassConfig
+from workloads.pairs import draw_pairs
+from workloads.prefixes import SharedPrefix, draw_groups, draw_prefix_tokens
+from workloads.prompt_segments import PromptSegments
+from workloads.sessions import Sessions, draw_think_ps
+from workloads.workload import IntColumn, RequestClass, Workload
+
+_T = TypeVar("_T")
+_Streams = Callable[[str], np.random.Generator]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A class with everything it inherits filled in, and the stream names of what it draws."""
+
+    name: str
+    priority: int
+    prompt: tuple[Lengths, str] | None
+    output: tuple[Lengths, str] | None
+    pairs: tuple[Pairs, str] | None
+    prefix: tuple[SharedPrefix, str] | None
+    session: tuple[Sessions, str] | None
+
+
+@dataclass(frozen=True)
+class _Openings:
+    """Arrivals of requests, or of sessions where the class has them: time and class of each, by time."""
+
+    times_ps: IntColumn
+    classes: IntColumn
+
+
+def synthesize(config: WorkloadConfig, streams: _Streams, *, base_dir: Path | None, where: str) -> Workload:
+    """The workload of a checked configuration without a trace."""
+    parts = _parts(config, where)
+    opened = _openings(config, streams, where)
+    if not len(opened.times_ps):
+        raise WorkloadError("no request arrives", where=where, remedy="raise duration_s or the rate")
+    opening_of_row, turn = _turns(parts, opened, streams, config.num_requests)
+    class_index = opened.classes[opening_of_row]
+    new, output = _draw_lengths(parts, class_index, streams, base_dir)
+    groups, prefix_tokens = _draw_prefixes(parts, opened.classes, streams)
+
+    prefix_of_row = prefix_tokens[opening_of_row]
+    prompt = prefix_of_row + _history(new, output, turn) + new
+    kept = _within_context(parts, class_index, turn, prompt + output)
+    if config.num_requests is not None:
+        kept &= np.cumsum(kept) <= config.num_requests
+    rows = np.flatnonzero(kept)
+    turn, class_index, opening_of_row = turn[rows], class_index[rows], opening_of_row[rows]
+    segments = None
+    if np.any(turn > 0) or np.any(groups >= 0):
+        names = [f"prefix:{part.name}" for part in parts]
+        group = groups[opening_of_row]
+        segments = PromptSegments(new[rows], output[rows], turn, group, prefix_of_row[rows], class_index, names)
+    law = config.arrivals
+    return Workload(
+        arrival_ps=opened.times_ps[opening_of_row],
+        prompt_tokens=prompt[rows],
+        output_tokens=output[rows],
+        class_index=class_index,
+        priority=np.array([part.priority for part in parts], dtype=np.int64)[class_index],
+        after=np.where(turn > 0, np.arange(len(rows)) - 1, -1).astype(np.int64),
+        think_ps=_think(parts, class_index, turn, streams),
+        classes=tuple(RequestClass(c.name, c.slo) for c in config.classes) or (RequestClass(),),
+        segments=segments,
+        max_concurrency=law.max_concurrency if isinstance(law, ClosedLoop) else config.max_concurrency,
+        requested_rate_rps=_requested(config),
+        burstiness=_burstiness(config),
+        notes=_notes(parts),
+    )
+
+
+def _parts(config: WorkloadConfig, where: str) -> list[_Part]:
+    given: list[tuple[WorkloadConfig | ClassConfig, str]] = [
+        (c, f"workload.classes.{c.name}") for c in config.classes
+    ] or [(config, "workload")]
+    return [_part(config, part, at) for part, at in given]
+
+
+def _part(config: WorkloadConfig, part: WorkloadConfig | ClassConfig, at: str) -> _Part:
+    own_lengths = part.prompt_tokens is not None or part.output_tokens is not None
+    pairs: tuple[Pairs, str] | None = None
+    if part.lengths is not None:
+        pairs = part.lengths, f"{at}.lengths"
+    elif config.lengths is not None and not own_lengths:
+        pairs = config.lengths, "workload.lengths"
+    return _Part(
+        name=part.name if isinstance(part, ClassConfig) else "default",
+        priority=part.priority,
+        prompt=None if pairs else _own_or(part.prompt_tokens, config.prompt_tokens, at, "prompt_tokens"),
+        output=None if pairs else _own_or(part.output_tokens, config.output_tokens, at, "output_tokens"),
+        pairs=pairs,
+        prefix=_own_or(part.prefix, config.prefix, at, "prefix"),
+        session=_own_or(part.session, config.session, at, "session"),
+    )
+
+
+def _own_or(own: _T | None, common: _T | None, at: str, name: str) -> tuple[_T, str] | None:
+    if own is not None:
+        return own, f"{at}.{name}"
+    return None if common is None else (common, f"workload.{name}")
+
+
+def _openings(config: WorkloadConfig, streams: _Streams, where: str) -> _Openings:
+    """All processes laid over each other; with ``num_requests`` the first of the union."""
+    sources: list[tuple[Arrivals, str, str, list[int], int | None]] = []
+    sharing = [i for i, c in enumerate(config.classes) if c.arrivals is None]
+    if sharing or not config.classes:
+        assert config.arrivals is not None  # check_workload saw to it
+        sources.append((config.arrivals, "workload.arrivals", f"{where}.arrivals", sharing, config.num_requests))
+    for i, part in enumerate(config.classes):
+        if part.arrivals is not None:
+            count = part.num_requests if part.num_requests is not None else config.num_requests
+            at = f"{where}.classes.{i}.arrivals"
+            sources.append((part.arrivals, f"workload.classes.{part.name}.arrivals", at, [i], count))
+
+    times, classes = [], []
+    for law, stream, at, members, count in sources:
+        drawn = arrival_times(
+            law, streams(stream), count=count, duration_s=config.duration_s, where=at, may_end=len(sources) > 1
+        )
+        times.append(drawn)
+        classes.append(_members(config, members, len(drawn), streams))
+    all_times, all_classes = np.concatenate(times), np.concatenate(classes)
+    order = np.argsort(all_times, kind="stable")[: config.num_requests]
+    return _Openings(all_times[order], all_classes[order])
+
+
+def _members(config: WorkloadConfig, members: list[int], n: int, streams: _Streams) -> IntColumn:
+    """The class of each arrival of one process, by weight; one number an arrival from a stream of its own."""
+    if len(members) <= 1:
+        return np.full(n, members[0] if members else 0, dtype=np.int64)
+    weights = np.array([1.0 if (w := config.classes[i].weight) is None else w for i in members])
+    edges = np.cumsum(weights) / weights.sum()
+    picked = np.searchsorted(edges, streams("workload.class").random(n), side="right")
+    # Rounding may leave the last edge below 1: such a number belongs to the last class that has a weight.
+    last = int(np.flatnonzero(weights)[-1])
+    return np.array(members, dtype=np.int64)[np.minimum(picked, last)]
+
+
+def _turns(
+    parts: list[_Part], opened: _Openings, streams: _Streams, num_requests: int | None
+) -> tuple[IntColumn, IntColumn]:
+    """Per row: which opening it belongs to, and its turn (0 for the first)."""
+    n = len(opened.times_ps)
+    count = np.ones(n, dtype=np.int64)
+    capped = False
+    for i, part in enumerate(parts):
+        if part.session is not None:
+            session, stream = part.session
+            mine = opened.classes == i
+            count[mine] = draw_lengths(session.turns, streams(f"{stream}.turns"), n)[mine]
+            capped |= session.max_context_tokens is not None
+    if num_requests is not None and not capped:
+        # Sessions beyond the last row that is asked for need not be drawn.
+        enough = int(np.searchsorted(np.cumsum(count), num_requests)) + 1
+        count = count[:enough]
+    opening = np.repeat(np.arange(len(count), dtype=np.int64), count)
+    first = np.cumsum(count) - count
+    return opening, np.arange(len(opening), dtype=np.int64) - first[opening]
+
+
+def _draw_lengths(
+    parts: list[_Part], class_index: IntColumn, streams: _Streams, base_dir: Path | None
+) -> tuple[IntColumn, IntColumn]:
+    """New prompt tokens and output tokens of each row. Each class draws for every row and keeps its own.
+
+    So the length of row i depends on its class and on i alone, not on how many of the others came before.
+    """
+    n = len(class_index)
+    prompt, output = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+    for i, part in enumerate(parts):
+        mine = class_index == i
+        if part.pairs is not None:
+            pairs, stream = part.pairs
+            both = draw_pairs(pairs, streams(stream), n, base_dir=base_dir)
+            prompt[mine], output[mine] = both[mine, 0], both[mine, 1]
+        else:
+            assert part.prompt is not None and part.output is not None  # check_workload saw to it
+            for column, (law, stream) in ((prompt, part.prompt), (output, part.output)):
+                column[mine] = draw_lengths(law, streams(stream), n, base_dir=base_dir)[mine]
+    return prompt, output
+
+
+def _draw_prefixes(parts: list[_Part], classes: IntColumn, streams: _Streams) -> tuple[IntColumn, IntColumn]:
+    """Per opening: its prefix group or -1, and that prefix's tokens or 0."""
+    groups = np.full(len(classes), -1, dtype=np.int64)
+    tokens = np.zeros(len(classes), dtype=np.int64)
+    for i, part in enumerate(parts):
+        if part.prefix is not None:
+            prefix, stream = part.prefix
+            mine = classes == i
+            groups[mine] = draw_groups(prefix, streams(f"{stream}.group"), len(classes))[mine]
+            of_group = draw_prefix_tokens(prefix, streams(f"{stream}.prefix_tokens"))
+            has = mine & (groups >= 0)
+            tokens[has] = of_group[groups[has]]
+    return groups, tokens
+
+
+def _history(new: IntColumn, output: IntColumn, turn: IntColumn) -> IntColumn:
+    """Tokens of all earlier turns of the row's session: sum over j < turn of new_j + output_j."""
+    before = np.cumsum(new + output) - (new + output)
+    first_row = np.arange(len(turn)) - turn
+    result: IntColumn = before - before[first_row]
+    return result
+
+
+def _within_context(parts: list[_Part], classes: IntColumn, turn: IntColumn, total: IntColumn) -> np.ndarray:
+    """Rows that their session still reaches. The total grows with the turn, so nothing follows a row left out."""
+    kept = np.ones(len(classes), dtype=bool)
+    for i, part in enumerate(parts):
+        if part.session is not None and (cap := part.session[0].max_context_tokens) is not None:
+            kept &= (classes != i) | (turn == 0) | (total <= cap)
+    return kept
+
+
+def _think(parts: list[_Part], classes: IntColumn, turn: IntColumn, streams: _Streams) -> IntColumn:
+    think = np.zeros(len(classes), dtype=np.int64)
+    for i, part in enumerate(parts):
+        if part.session is not None:
+            session, stream = part.session
+            mine = (classes == i) & (turn > 0)
+            think[mine] = draw_think_ps(session.think, streams(f"{stream}.think"), len(classes))[mine]
+    return think
+
+
+def _requested(config: WorkloadConfig) -> float | None:
+    laws = [c.arrivals for c in config.classes if c.arrivals is not None]
+    if len(laws) < len(config.classes) or not config.classes:
+        assert config.arrivals is not None
+        laws.append(config.arrivals)
+    rates = [requested_rate_rps(law) for law in laws]
+    known = [rate for rate in rates if rate is not None]
+    return sum(known) if len(known) == len(rates) else None
+
+
+def _burstiness(config: WorkloadConfig) -> float | None:
+    if any(c.arrivals is not None for c in config.classes):
+        return None
+    if isinstance(config.arrivals, Gamma):
+        return config.arrivals.burstiness
+    return 1.0 if isinstance(config.arrivals, Poisson) else None
+
+
+def _notes(parts: list[_Part]) -> tuple[str, ...]:
+    notes: dict[str, None] = {}
+    for part in parts:
+        for pair in (part.prompt, part.output):
+            law, path = pair or (None, "")
+            if isinstance(law, Lognormal):
+                after = expected_tokens(law)
+                if abs(after - law.mean) > 0.01 * law.mean:
+                    notes[f"{path}: mean {law.mean:g} is {after:.4g} after clipping to its min and max"] = None
+        if part.session is not None:
+            notes["arrivals are those of sessions; later turns follow the answers"] = None
+    return tuple(notes)
