@@ -15,10 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simulator.allocators.pools import PagedPool
 from simulator.cluster import simulate
 from simulator.metrics import summarize
 from simulator.run_log import RunLog
-from simulator.schedulers.config import EngineConfig, PagedPool
+from simulator.schedulers.config import EngineConfig
 from simulator.step_time.linear import LinearStepTime
 from tests.bench.load import BLOCK_SIZE, MAX_NUM_SEQS, NUM_BLOCKS, PROMPT_TOKENS, STEP_TIME_UNITS, TOKEN_BUDGET
 from tests.bench.pinned import one_core

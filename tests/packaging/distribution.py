@@ -17,6 +17,7 @@ PACKAGES: list[str] = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["p
 # import name -> distribution, where they differ
 DISTRIBUTION_OF = {
     "yaml": "pyyaml",
+    "annotated_types": "annotated-types",
     "cupy": "cupy-cuda13x",
     "xdist": "pytest-xdist",
     "importlinter": "import-linter",
@@ -45,20 +46,25 @@ def module_names() -> list[str]:
 
 
 def imports(path: Path) -> Iterator[tuple[str, int]]:
-    """(top-level name, line) of each absolute import in a file, also those inside functions."""
+    """(module, line) of each absolute import in a file, also those inside functions.
+
+    ``from a import b`` is ``a.b``: b may be a module.
+    """
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield alias.name.partition(".")[0], node.lineno
+                yield alias.name, node.lineno
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            yield node.module.partition(".")[0], node.lineno
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}", node.lineno
 
 
 def foreign_imports(paths: list[Path]) -> dict[str, str]:
     """Imported distributions that are neither ours nor the standard library's -> one place."""
     found: dict[str, str] = {}
     for path in paths:
-        for name, line in imports(path):
+        for module, line in imports(path):
+            name = module.partition(".")[0]
             if name not in sys.stdlib_module_names and name not in PACKAGES and name != "tests":
                 found.setdefault(DISTRIBUTION_OF.get(name, name), f"{path.relative_to(ROOT)}:{line}")
     return found

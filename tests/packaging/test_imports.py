@@ -6,7 +6,15 @@ import json
 import subprocess
 import sys
 
-from tests.packaging.distribution import PYPROJECT, declared, foreign_imports, module_names, source_files
+from tests.packaging.distribution import (
+    PACKAGES,
+    PYPROJECT,
+    declared,
+    foreign_imports,
+    imports,
+    module_names,
+    source_files,
+)
 from tests.support import ROOT
 
 # Each costs tenths of a second or more; functions that need one import it themselves.
@@ -47,6 +55,19 @@ for name in {names!r}:
     importlib.import_module(name)
 """
     run_python(code)
+
+
+def test_gpu_validate_imports_of_ours_only_what_runs_there() -> None:
+    allowed = ("simulator.specs", "simulator.catalog", "simulator.calibration", "simulator.step_time")
+    allowed += ("simulator.errors", "gpu_validate")
+    stray = [
+        f"{path.relative_to(ROOT)}:{line} {name}"
+        for path in source_files()
+        if path.suffix == ".py" and path.relative_to(ROOT).parts[0] == "gpu_validate"
+        for name, line in imports(path)
+        if name.partition(".")[0] in PACKAGES and not f"{name}.".startswith(tuple(f"{a}." for a in allowed))
+    ]
+    assert not stray, f"gpu_validate may import of ours only {allowed}: {stray}"
 
 
 def test_what_the_packages_import_is_declared() -> None:
