@@ -146,10 +146,6 @@ def refuse_what_is_not_there(document: Document) -> None:
                 remedy = f"write parallelism: {{{ours}: ...}}"
                 place = document.key_place(("engine", key))
                 raise InputError(f"engine.{key} stands elsewhere", where=place, remedy=remedy)
-    step_time = document.data.get("step_time")
-    if isinstance(step_time, dict) and step_time.get("kind") == "aiconfigurator":
-        what = "step_time.kind: aiconfigurator is not in this version"
-        _refuse(document, ("step_time", "kind"), what, "use kind: roofline or kind: linear")
 
 
 def _refuse_preset(document: Document, preset: object) -> None:

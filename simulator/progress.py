@@ -18,7 +18,7 @@ BAR_COLUMNS = 30
 
 @dataclass
 class Progress:
-    """Call it with (done, total); ``total`` 0 is unknown. ``close()`` ends the bar's line.
+    """Call it with (done, total, simulated seconds); ``total`` 0 is unknown. ``close()`` ends the bar's line.
 
     Invariant: at most one bar stands on the terminal's last line, and only while ``open``.
     """
@@ -36,12 +36,14 @@ class Progress:
         # A run that ends before the first line is due prints nothing.
         self._next_s = self.clock() + (SECONDS_BETWEEN_BARS if self._terminal else SECONDS_BETWEEN_LINES)
 
-    def __call__(self, done: int, total: int) -> None:
+    def __call__(self, done: int, total: int, simulated_s: float | None = None) -> None:
         """Shows where the run is, if it is time to."""
         if self.quiet or self.clock() < self._next_s:
             return
         share = min(1.0, done / total) if total else 0.0
         count = f"{done}/{total}" if total else f"{done}"
+        if simulated_s is not None:
+            count += f", {simulated_s:.0f} s simulated"
         if self._terminal:
             bar = "#" * int(BAR_COLUMNS * share)
             self.stream.write(f"\r{self.label} [{bar:<{BAR_COLUMNS}}] {share:4.0%} {count} ")

@@ -53,6 +53,11 @@ for _kind, _pattern, _first in (
     _CoreLoader.add_implicit_resolver(_TAG + _kind, re.compile(rf"(?:{_pattern})\Z"), _first)
 
 
+def core_resolvers() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
+    """PyYAML's table of implicit tags by first character, for a dumper that writes what this loader reads."""
+    return {first: list(rules) for first, rules in _CoreLoader.yaml_implicit_resolvers.items()}
+
+
 def scalar(tag: str, text: str) -> object:
     """The value of a scalar whose tag the core schema has resolved."""
     match tag.removeprefix(_TAG):
