@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.distribution import PACKAGES, source_files
+from tests.packaging.distribution import PACKAGES, PYPROJECT, source_files
 from tests.support import ROOT
 
 
-def run(*args: str | Path, cwd: Path, timeout_s: int = 300) -> subprocess.CompletedProcess[str]:
+def run(*args: str | Path, cwd: Path, timeout_s: int = 300, **variables: str) -> subprocess.CompletedProcess[str]:
     """Runs a command with no way back into the checkout."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "COV_"))}
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "COV_"))} | variables
     return subprocess.run(args, cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout_s, check=False)
 
 
@@ -61,7 +61,9 @@ def test_wheel_carries_licence_script_and_plain_requirements(wheel: Path) -> Non
     with zipfile.ZipFile(wheel) as archive:
         info = {name.partition(".dist-info/")[2]: name for name in archive.namelist() if ".dist-info/" in name}
         assert "Apache License" in archive.read(info["licenses/LICENSE"]).decode()
-        assert "kvplan = simulator.cli:app" in archive.read(info["entry_points.txt"]).decode()
+        assert (
+            f"kvplan = {PYPROJECT['project']['scripts']['kvplan']}" in archive.read(info["entry_points.txt"]).decode()
+        )
         metadata = archive.read(info["METADATA"]).decode()
     plain = [line for line in metadata.splitlines() if line.startswith("Requires-Dist") and "extra ==" not in line]
     assert not [line for line in plain if "cupy" in line or "pytest" in line]
@@ -73,6 +75,16 @@ def test_installed_packages_come_from_the_wheel(bin_dir: Path, tmp_path: Path) -
     assert proc.returncode == 0, proc.stderr
     for line in proc.stdout.split():
         assert Path(line).is_relative_to(bin_dir.parent), f"{line} is not the wheel's"
+
+
+@pytest.mark.parametrize("name", ["simulator", "workloads", "reports"])
+def test_a_foreign_package_of_our_name_is_refused_by_name(bin_dir: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "__init__.py").write_text("", encoding="utf-8")
+    proc = run(bin_dir / "kvplan", "--help", cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert proc.returncode == 2
+    assert "Traceback" not in proc.stderr
+    assert str(tmp_path / name) in proc.stderr
 
 
 def test_quickstart_runs_from_an_empty_folder(bin_dir: Path, tmp_path: Path) -> None:
