@@ -97,6 +97,9 @@ class ContiguousKv:
     def demand(self, step: int) -> int:
         return 0
 
+    def serve(self, step: int) -> bool:
+        return True
+
     def horizon(self, step: int, most: int) -> int:
         return most
 

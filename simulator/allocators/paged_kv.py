@@ -124,6 +124,12 @@ class PagedKv:
     def demand(self, step: int) -> int:
         return len(self._decoders[step % self.block_size])
 
+    def serve(self, step: int) -> bool:
+        if self.demand(step) > self.blocks.free_blocks:
+            return False
+        self.advance(step, 1)
+        return True
+
     def horizon(self, step: int, most: int) -> int:
         per_period = sum(map(len, self._decoders))
         if per_period == 0:

@@ -117,6 +117,15 @@ def leap(s: Session, rng: np.random.Generator) -> None:
     s.step += steps
 
 
+def serve_all(s: Session) -> None:
+    fits = s.paged.demand(s.step) <= s.free_by_formula()
+    assert s.paged.serve(s.step) == s.counting.serve(s.step) == fits
+    if fits:
+        for row in s.decoding:
+            s.stored[row] += 1
+        s.step += 1
+
+
 def one_by_one(s: Session) -> None:
     """A pass that serves decoders in turn; the ones that do not fit leave and join a step later."""
     for row in list(s.decoding):
@@ -148,7 +157,7 @@ def test_ids_and_counts_agree(seed: int) -> None:
         num_blocks - 1,
     )
     for row in range(250):
-        kind = rng.choice(["admit", "extend", "join", "leap", "one_by_one", "release", "leave"])
+        kind = rng.choice(["admit", "extend", "join", "leap", "serve", "one_by_one", "release", "leave"])
         prefilling = [r for r in s.chats if r not in s.decoding]
         if kind == "admit":
             admit(s, rng, row, int(watermark * num_blocks), full_rule, limit)
@@ -161,6 +170,8 @@ def test_ids_and_counts_agree(seed: int) -> None:
             s.decoding.append(joining)
         elif kind == "leap":
             leap(s, rng)
+        elif kind == "serve":
+            serve_all(s)
         elif kind == "one_by_one":
             one_by_one(s)
         elif kind == "leave" and s.decoding:

@@ -90,6 +90,7 @@ def test_a_leap_past_the_free_blocks_is_refused_whole() -> None:
     assert kv.table(chat) == [1]
     kv.advance(0, 4)
     assert kv.horizon(4, 100) == 0
+    assert not kv.serve(4)
     assert not kv.grow(chat, 4)
     with pytest.raises(ValueError, match="not advanced"):
         kv.leave(chat, 7)
@@ -114,6 +115,7 @@ def test_a_reservation_is_made_at_admission_and_covers_all_growth(reservation: A
     assert (kv.demand(3), kv.horizon(3, 99), kv.growth(3, 4)) == (0, 99, [])
     kv.advance(3, 4)
     assert kv.grow(chat, 7)
+    assert kv.serve(8)
     kv.leave(chat, 15)
     assert kv.units_for(chat, 15) == 0
     with pytest.raises(ValueError, match=f"in a reservation of {held} slots"):
