@@ -127,6 +127,8 @@ class ModelSpec:
         linear_weight_bytes_per_parameter: of the linear layers, scales included.
         layers: every layer in order; ``attention`` is the same, grouped.
         intermediate_size: the widest MLP activation a token has (for activation memory).
+        kv_cache_dtype: what the checkpoint asks the KV cache to be kept in; None = nothing.
+        parameters_exact: False where the KV shapes are sure but some weights are estimated (see ``notes``).
         notes: what was defaulted, or left out, and why.
     """
 
@@ -157,6 +159,7 @@ class ModelSpec:
     embedding_bytes: int = 0
     lm_head_bytes: int = 0
     kv_cache_dtype: str | None = None
+    parameters_exact: bool = True
     notes: tuple[str, ...] = ()
 
     def kv_bytes_per_token(self, kv_dtype_bytes: float = 2.0) -> int:

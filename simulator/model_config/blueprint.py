@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from simulator.specs import AttentionLayers, Split
 
@@ -62,7 +62,8 @@ class Blueprint:
     prefix: str = "model.layers."
     experts: int = 0
     experts_per_token: int = 0
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
+    parameters_exact: bool = True  # False: KV shapes are sure, some weights of the layers are not
 
     def linears(self) -> Iterator[tuple[str, Linear]]:
         """(checkpoint name, linear) of every layer, in order."""

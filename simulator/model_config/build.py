@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from simulator.errors import InputError
-from simulator.model_config import llama_like
+from simulator.model_config import alternating, gpt_like, hybrid, llama_like, mla, own_spellings
 from simulator.model_config.blueprint import Blueprint
 from simulator.model_config.fields import Fields
 from simulator.model_config.recipes import ALIASES, RECIPES
@@ -19,7 +19,36 @@ Builder = Callable[[Fields], Blueprint]
 _TEXT_SECTIONS = ("text_config", "llm_config", "language_config")
 _INHERITED = ("tie_word_embeddings", "torch_dtype", "dtype", "quantization_config", "vocab_size")
 
-BUILDERS: dict[str, Builder] = {}
+BUILDERS: dict[str, Builder] = {
+    "bloom": gpt_like.build_bloom,
+    "chatglm": own_spellings.build_chatglm,
+    "codegen": gpt_like.build_gptj,
+    "dbrx": own_spellings.build_dbrx,
+    "deepseek_v2": mla.build_deepseek,
+    "deepseek_v3": mla.build_deepseek,
+    "falcon": gpt_like.build_falcon,
+    "gemma4": alternating.build_gemma4,
+    "gpt2": gpt_like.build_gpt2,
+    "gpt_bigcode": gpt_like.build_gpt_bigcode,
+    "gpt_neox": gpt_like.build_gpt_neox,
+    "gptj": gpt_like.build_gptj,
+    "kimi_linear": hybrid.build_kimi_linear,
+    "llama4": alternating.build_llama4,
+    "mimo_v2_flash": alternating.build_mimo_v2,
+    "minicpm3": mla.build_minicpm3,
+    "mllama": alternating.build_mllama,
+    "mpt": gpt_like.build_mpt,
+    "nemotron-nas": own_spellings.build_nemotron_nas,
+    "nemotron_h": hybrid.build_nemotron_h,
+    "opt": gpt_like.build_opt,
+    "phi": gpt_like.build_phi,
+    "phi3small": own_spellings.build_phi3small,
+    "qwen": own_spellings.build_qwen,
+    "qwen3_next": hybrid.build_qwen3_next,
+    "rwkv5": hybrid.build_rwkv5,
+}
+
+_DEFAULTS: dict[str, dict[str, Any]] = {"mllama": alternating.MLLAMA_DEFAULTS}
 
 
 def build_model(config: Mapping[str, Any], *, name: str, source: str) -> ModelSpec:
@@ -29,7 +58,7 @@ def build_model(config: Mapping[str, Any], *, name: str, source: str) -> ModelSp
     data = _language_model(config)
     family = _family(data, source)
     recipe = RECIPES.get(family)
-    fields = Fields(data, source, recipe.defaults if recipe else {})
+    fields = Fields(data, source, recipe.defaults if recipe else _DEFAULTS.get(family, {}))
     blueprint = llama_like.build(fields, recipe) if recipe else BUILDERS[family](fields)
     return add_up(blueprint, fields, name=name, source=source, architecture=_architecture(config, family))
 

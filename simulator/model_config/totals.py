@@ -58,6 +58,7 @@ def add_up(blueprint: Blueprint, fields: Fields, *, name: str, source: str, arch
         embedding_bytes=embedding_bytes,
         lm_head_bytes=head_bytes,
         kv_cache_dtype=quantization.kv_cache_dtype,
+        parameters_exact=blueprint.parameters_exact,
         notes=(*blueprint.notes, *dtype_notes, *quantization.notes, *fields.defaulted),
         parameters_per_expert=sum(expert_sizes) // len(expert_sizes) if expert_sizes else 0,
         num_moe_layers=len(expert_sizes),
