@@ -88,8 +88,6 @@ def test_a_foreign_package_of_our_name_is_refused_by_name(bin_dir: Path, tmp_pat
 
 
 def test_quickstart_runs_from_an_empty_folder(bin_dir: Path, tmp_path: Path) -> None:
-    if not (ROOT / "scenarios" / "quickstart.yaml").is_file():
-        pytest.skip("scenarios/quickstart.yaml is not written yet")
     proc = run(bin_dir / "kvplan", "run", "quickstart", cwd=tmp_path)
     assert proc.returncode == 0, proc.stderr
     assert "Traceback" not in proc.stderr
