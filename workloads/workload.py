@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from workloads.traces.facts import TraceFacts
+
 IntColumn = NDArray[np.int64]
 
 PS_PER_S = 1_000_000_000_000
@@ -47,6 +49,7 @@ class Workload:
         requested_rate_rps: the rate that was asked for (None: closed loop or a trace without one).
         burstiness: shape of the gamma gaps (vLLM's knob), None where it does not apply.
         notes: assumptions and warnings for the report ("lengths are a proxy: no tokenizer", ...).
+        trace: where the rows came from and which were dropped; None for a synthetic workload.
     """
 
     arrival_ps: IntColumn
@@ -63,6 +66,7 @@ class Workload:
     requested_rate_rps: float | None = None
     burstiness: float | None = None
     notes: tuple[str, ...] = ()
+    trace: TraceFacts | None = None
 
     def __len__(self) -> int:
         return len(self.prompt_tokens)

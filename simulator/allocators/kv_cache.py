@@ -37,13 +37,8 @@ class KvCache(Protocol):
     pool: PoolFacts
 
     @property
-    def used_slots(self) -> int:
-        """Slots held now (blocks x block size, or reserved slots)."""
-        ...
-
-    @property
     def free_units(self) -> int:
-        """Blocks (paged) or slots (contiguous) nobody holds."""
+        """Blocks of ``pool.block_size`` slots (contiguous: of one slot) that nobody holds."""
         ...
 
     def unservable(self, prompt_tokens: int, final_tokens: int) -> str | None:
@@ -52,6 +47,10 @@ class KvCache(Protocol):
 
     def admit(self, holder: Holder, known_tokens: int, first_tokens: int, others_run: bool) -> bool:
         """Admits a waiting request whose first chunk ends at ``first_tokens`` of ``known_tokens``."""
+        ...
+
+    def units_for(self, holder: Holder, tokens: int) -> int:
+        """Units that ``extend`` to ``tokens`` would take."""
         ...
 
     def extend(self, holder: Holder, tokens: int) -> bool:
@@ -70,20 +69,31 @@ class KvCache(Protocol):
         """The decoder stores ``tokens`` tokens and stops growing; it still holds its slots."""
         ...
 
+    def grow(self, holder: Holder, step: int) -> bool:
+        """Serves one decoder's growth in this step (then ``advance`` is not called for it).
+
+        A pass that serves decoders so must let every other one ``leave`` and ``join`` again a step later.
+        """
+        ...
+
     def demand(self, step: int) -> int:
         """Units that the decoders need in this step, all together."""
         ...
 
-    def horizon(self, step: int) -> int:
-        """How many steps from ``step`` on the decoders can grow with what is free."""
+    def serve(self, step: int) -> bool:
+        """Serves all decoders' growth in this step; False, and nothing changed, when units are short."""
         ...
 
-    def advance(self, step: int, steps: int) -> None:
-        """Serves the decoders' growth in ``steps`` steps from ``step`` on (at most ``horizon``)."""
+    def horizon(self, step: int, most: int) -> int:
+        """How many steps from ``step`` on, ``most`` at most, the decoders can grow with what is free."""
         ...
 
-    def growth(self, step: int, steps: int) -> list[int]:
-        """Units allocated in steps ``step`` .. ``step + min(steps, block size) - 1``; empty for contiguous."""
+    def advance(self, step: int, steps: int) -> list[int]:
+        """Serves the decoders' growth in ``steps`` steps from ``step`` on (at most ``horizon``).
+
+        Returns the units taken in each of the first min(steps, block size) of them; after a block size of steps the
+        pattern repeats. Contiguous caches, which never grow, return an empty list.
+        """
         ...
 
     def check(self) -> None:

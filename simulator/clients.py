@@ -1,0 +1,83 @@
+"""Who sends requests, and when: open loop, closed loop, sessions."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from simpy import Environment
+from simpy.events import Event
+
+from simulator.clock import ARRIVAL, Alarm
+from workloads.workload import Workload
+
+CHUNK_ROWS = 65_536  # rows turned into Python numbers at a time
+
+Send = Callable[[int, int], None]
+"""send(row, now_ps): the row arrives now."""
+
+
+class Client:
+    """Sends the rows of a workload.
+
+    A row without a predecessor is due at its ``arrival_ps``; one that follows another (``after``) is due
+    ``think_ps`` after the other has ended, and not before its own ``arrival_ps``. With ``max_concurrency`` a due row
+    waits, in order of falling due, until fewer than that many are in flight; it *arrives* when it is sent, as with
+    vLLM's benchmark client.
+    """
+
+    def __init__(self, env: Environment, workload: Workload, send: Send) -> None:
+        self.env = env
+        self.workload = workload
+        self.send = send
+        self.limit = workload.max_concurrency
+        self.in_flight = 0
+        self.due: deque[int] = deque()
+        self.followers: dict[int, list[int]] = {}
+        for row in (workload.after >= 0).nonzero()[0].tolist():
+            self.followers.setdefault(int(workload.after[row]), []).append(row)
+        self.reacts = self.limit is not None or bool(self.followers)
+        env.process(self._run())
+
+    def _run(self) -> Iterator[Event]:
+        env, workload = self.env, self.workload
+        follows = bool(self.followers)
+        for begin in range(0, len(workload), CHUNK_ROWS):
+            arrivals = workload.arrival_ps[begin : begin + CHUNK_ROWS].tolist()
+            for row, arrival in enumerate(arrivals, begin):
+                if follows and workload.after[row] >= 0:
+                    continue
+                if arrival > env.now:
+                    yield Alarm(env, arrival - env.now, ARRIVAL + row)
+                self._fall_due(row)
+
+    def _fall_due(self, row: int) -> None:
+        if self.limit is None:
+            self.send(row, self.env.now)
+        elif self.in_flight < self.limit:
+            self.in_flight += 1
+            self.send(row, self.env.now)
+        else:
+            self.due.append(row)
+
+    def ended(self, row: int) -> None:
+        """A request has ended, now: others may follow. Called only if ``reacts``."""
+        if self.limit is not None:
+            self.in_flight -= 1
+            if self.due and self.in_flight < self.limit:
+                self.in_flight += 1
+                self._later(self.due.popleft(), 0, self._send_later)
+        for follower in self.followers.pop(row, ()):
+            due = max(
+                self.env.now + int(self.workload.think_ps[follower]), int(self.workload.arrival_ps[follower])
+            )
+            self._later(follower, due - self.env.now, self._fall_due)
+
+    def _later(self, row: int, delay_ps: int, action: Callable[[int], None]) -> None:
+        """Through the clock even without delay: arrivals come after everything that ends now."""
+        alarm = Alarm(self.env, delay_ps, ARRIVAL + row)
+        assert alarm.callbacks is not None
+        alarm.callbacks.append(lambda _: action(row))
+
+    def _send_later(self, row: int) -> None:
+        self.send(row, self.env.now)

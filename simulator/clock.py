@@ -1,0 +1,47 @@
+"""The simulated clock: integer picoseconds in SimPy, with an order for what happens at the same time."""
+
+from __future__ import annotations
+
+from simpy import Environment
+from simpy.events import Event
+
+# Equal times are ordered by (kind, replica or request number), never by the order of creation, which differs
+# between leaps and single steps: first what ends, then what arrives, then the passes that look at both.
+FINISH = 0
+ARRIVAL = 1 << 40
+PASS = 1 << 41
+
+
+class Alarm(Event):
+    """An event ``delay_ps`` from now with a place in the order of equal times.
+
+    SimPy's Timeout, but for the priority, which Timeout fixes.
+    """
+
+    def __init__(self, env: Environment, delay_ps: int, priority: int) -> None:
+        self.env = env
+        self.callbacks = []
+        self._value = None
+        self._ok = True
+        env.schedule(self, priority, delay_ps)  # type: ignore[arg-type]
+
+
+def steps_duration(duration_ps: int, growth_ps: int, steps: int) -> int:
+    """Length of ``steps`` steps of which step i lasts ``duration_ps + i * growth_ps``."""
+    return steps * duration_ps + growth_ps * (steps * (steps - 1) // 2)
+
+
+def steps_until(duration_ps: int, growth_ps: int, wait_ps: int) -> int:
+    """The smallest number of steps, at least one, that together last ``wait_ps`` or longer."""
+    if wait_ps <= duration_ps:
+        return 1
+    if growth_ps == 0:
+        return -(-wait_ps // duration_ps)
+    # The positive root of growth/2 n² + (duration - growth/2) n = wait, then to the exact integer.
+    b = duration_ps - growth_ps / 2
+    n = max(1, int(((b * b + 2.0 * growth_ps * wait_ps) ** 0.5 - b) / growth_ps))
+    while steps_duration(duration_ps, growth_ps, n) < wait_ps:
+        n += 1
+    while n > 1 and steps_duration(duration_ps, growth_ps, n - 1) >= wait_ps:
+        n -= 1
+    return n

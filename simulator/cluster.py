@@ -1,0 +1,155 @@
+"""The simulation of a deployment: replicas behind a router, fed by a client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from simpy import Environment
+
+from simulator.allocators.pools import PoolConfig, make_cache
+from simulator.clients import Client
+from simulator.engine import Replica
+from simulator.inbox import Inbox, make_request
+from simulator.pass_recorder import PassRecorder
+from simulator.request import Request
+from simulator.routers import make_router, static_routes
+from simulator.run_log import REQUEST_COLUMNS, ReplicaLog, RunLog
+from simulator.schedulers.chunked_prefill import ChunkedPrefill
+from simulator.schedulers.config import EngineConfig
+from simulator.step_time.base import StepTimeModel
+from workloads.workload import PS_PER_S, Workload
+
+Progress = Callable[[int, int, float], None]
+"""progress(requests ended, requests in all, simulated seconds)."""
+
+PROGRESS_EVERY = 500
+
+
+def simulate(
+    workload: Workload,
+    engine: EngineConfig,
+    pool: PoolConfig,
+    step_time: StepTimeModel,
+    *,
+    replicas: int = 1,
+    router: str = "round_robin",
+    seed: int = 0,
+    stepwise: bool = False,
+    progress: Progress | None = None,
+    max_steps: int | None = None,
+    recorders: Sequence[PassRecorder] = (),
+) -> RunLog:
+    """Serves a workload and returns what happened.
+
+    Args:
+        workload: who arrives when with which lengths.
+        engine: the scheduler's settings, the same for every replica.
+        pool: the KV pool of each replica.
+        step_time: how long a step takes.
+        replicas: how many; ``router`` chooses among them (see ``routers.ROUTERS``).
+        seed: for the random router only.
+        stepwise: one event per step instead of leaps; the same result, slowly.
+        progress: told now and then how far the run is.
+        max_steps: cut each replica after that many steps.
+        recorders: one per replica, told of every pass (needs ``stepwise``).
+
+    Raises:
+        InputError: settings that contradict each other, or an unknown router.
+    """
+    env = Environment()
+    log = RunLog(
+        workload,
+        [],
+        limits={
+            "max_num_seqs": engine.running_limit,
+            "max_num_batched_tokens": engine.max_num_batched_tokens,
+            "max_model_len": engine.max_model_len,
+        },
+    )
+    fleet: list[Replica] = []
+    inboxes = _inboxes(workload, engine, router, seed, replicas)
+    for number in range(replicas):
+        kv = make_cache(pool, engine)
+        log.replicas.append(ReplicaLog(kv.pool))
+        fleet.append(
+            Replica(
+                env,
+                number,
+                ChunkedPrefill(engine, kv),
+                step_time,
+                log,
+                log.replicas[number],
+                inboxes[number] if inboxes else Inbox.empty(),
+                coupled=inboxes is None,
+                stepwise=stepwise,
+                max_steps=max_steps,
+                recorder=recorders[number] if recorders else None,
+            )
+        )
+    client = None if inboxes else _client(env, workload, engine, fleet, router, seed)
+    _watch(fleet, client, progress, len(workload))
+    env.run()
+    _close(log, fleet)
+    return log
+
+
+def _inboxes(
+    workload: Workload, engine: EngineConfig, router: str, seed: int, replicas: int
+) -> list[Inbox] | None:
+    """One list of arrivals a replica where all times and routes are known beforehand; else None."""
+    if workload.max_concurrency is not None or (workload.after >= 0).any():
+        return None
+    routes = static_routes(router, seed=seed, requests=len(workload), replicas=replicas)
+    if routes is None:
+        return None
+    return [
+        Inbox(workload, (routes == number).nonzero()[0], engine.max_model_len) for number in range(replicas)
+    ]
+
+
+def _client(
+    env: Environment, workload: Workload, engine: EngineConfig, fleet: list[Replica], router: str, seed: int
+) -> Client:
+    """A client whose requests reach the replica that the router chooses when they arrive."""
+    route = make_router(router, seed=seed, requests=len(workload), replicas=len(fleet))
+
+    def send(row: int, now: int) -> None:
+        request = make_request(workload, row, now, engine.max_model_len)
+        fleet[route(request, fleet)].deliver(request)
+
+    return Client(env, workload, send)
+
+
+def _watch(fleet: list[Replica], client: Client | None, progress: Progress | None, total: int) -> None:
+    """Hooks on the end of each request; none where nobody listens."""
+    reacts = client is not None and client.reacts
+    if progress is None and not reacts:
+        return
+    done = 0
+
+    def ended(request: Request) -> None:
+        nonlocal done
+        done += 1
+        if progress is not None and (done % PROGRESS_EVERY == 0 or done == total):
+            progress(done, total, max(replica.now for replica in fleet) / PS_PER_S)
+        if client is not None and client.reacts:
+            client.ended(request.row)
+
+    for replica in fleet:
+        replica.on_end = ended
+
+
+def _close(log: RunLog, fleet: list[Replica]) -> None:
+    """Accounts for whoever is left, and says how the run ended."""
+    finish = REQUEST_COLUMNS.index("finish_ps")
+    arrival = REQUEST_COLUMNS.index("arrival_ps")
+    width = len(REQUEST_COLUMNS)
+    ends = log.requests[finish::width]
+    end = max((max(ends, default=0), max(log.requests[arrival::width], default=0)))
+    left = [replica for replica in fleet if replica.scheduler.running or replica.scheduler.waiting]
+    if left:
+        log.status = "max_steps" if any(replica.cut_short for replica in left) else "deadlock"
+        end = max(end, *(replica.now for replica in left))
+        for replica in left:
+            replica.close(end)
+    log.end_ps = end

@@ -1,0 +1,85 @@
+"""Arrivals of one replica that are known beforehand: open loop, behind a router that needs no state.
+
+Whoever knows the next arrival can end a leap there at once; requests whose time depends on the run come through
+``Replica.deliver`` instead.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simulator.request import Request
+from simulator.step_time.base import UNBOUNDED_STEPS
+from workloads.workload import IntColumn, Workload
+
+NEVER_PS = UNBOUNDED_STEPS
+CHUNK_ROWS = 16_384  # rows turned into Python numbers at a time
+
+
+def make_request(workload: Workload, row: int, now_ps: int, max_model_len: int) -> Request:
+    """The request of a workload row; generation stops at max_model_len tokens in all."""
+    prompt, output = int(workload.prompt_tokens[row]), int(workload.output_tokens[row])
+    names = workload.request_ids
+    return Request(
+        row,
+        now_ps,
+        prompt,
+        capped_output(prompt, output, max_model_len),
+        int(workload.priority[row]),
+        None if names is None else names[row],
+    )
+
+
+def capped_output(prompt: int, output: int, max_model_len: int) -> int:
+    """Output tokens until max_model_len is reached; a prompt that leaves no room is rejected later."""
+    room = max_model_len - prompt
+    return room if 0 < room < output else output
+
+
+class Inbox:
+    """Rows in order of arrival; ``next_ps`` is the time of the first one left, ``NEVER_PS`` when there is none."""
+
+    def __init__(self, workload: Workload | None, rows: IntColumn, max_model_len: int) -> None:
+        self.workload = workload
+        self.rows = rows
+        self.max_model_len = max_model_len
+        self.next_ps = NEVER_PS
+        self._read = 0  # rows turned into Python numbers so far
+        self._chunk: list[tuple[int, int, int, int, int]] = []
+        self._at = 0
+        self._advance()
+
+    @classmethod
+    def empty(cls) -> Inbox:
+        """For a replica that is only delivered to."""
+        return cls(None, np.empty(0, dtype=np.int64), 0)
+
+    def take(self, now_ps: int) -> list[Request]:
+        """All requests that have arrived by now."""
+        taken = []
+        names = self.workload.request_ids if self.workload else None
+        while self.next_ps <= now_ps:
+            row, arrival, prompt, output, priority = self._chunk[self._at]
+            tie = None if names is None else names[row]
+            taken.append(Request(row, arrival, prompt, output, priority, tie))
+            self._at += 1
+            if self._at < len(self._chunk):
+                self.next_ps = self._chunk[self._at][1]
+            else:
+                self._advance()
+        return taken
+
+    def _advance(self) -> None:
+        rows = self.rows[self._read : self._read + CHUNK_ROWS]
+        self._read += len(rows)
+        self._at = 0
+        if self.workload is None or not len(rows):
+            self._chunk = []
+            self.next_ps = NEVER_PS
+            return
+        prompt, output = self.workload.prompt_tokens[rows], self.workload.output_tokens[rows]
+        room = self.max_model_len - prompt
+        output = np.where((room > 0) & (output > room), room, output)  # as capped_output
+        columns = (rows, self.workload.arrival_ps[rows], prompt, output, self.workload.priority[rows])
+        self._chunk = list(zip(*(column.tolist() for column in columns), strict=True))
+        self.next_ps = self._chunk[0][1]

@@ -1,0 +1,125 @@
+"""One request inside a replica: its sizes, its state and the moves that are legal."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+from simulator.run_log import NOT_YET
+
+
+class RequestState(IntEnum):
+    """Where a request is."""
+
+    WAITING = 0
+    PREFILLING = 1
+    DECODING = 2
+    PREEMPTED = 3  # waits again, its KV is gone, its outputs are kept
+    FINISHED = 4
+    REJECTED = 5
+
+
+LEGAL_MOVES: dict[RequestState, frozenset[RequestState]] = {
+    RequestState.WAITING: frozenset({RequestState.PREFILLING, RequestState.REJECTED}),
+    RequestState.PREFILLING: frozenset(
+        {RequestState.DECODING, RequestState.PREEMPTED, RequestState.FINISHED}
+    ),
+    RequestState.DECODING: frozenset({RequestState.PREEMPTED, RequestState.FINISHED}),
+    RequestState.PREEMPTED: frozenset({RequestState.PREFILLING}),
+    RequestState.FINISHED: frozenset(),
+    RequestState.REJECTED: frozenset(),
+}
+"""The state machine; tests drive the engine and check every move against it."""
+
+
+WAITING, DECODING = RequestState.WAITING, RequestState.DECODING
+
+
+class Request:
+    """A request and its progress; lengths in tokens, times in picoseconds.
+
+    Invariant: ``generated`` <= ``output_tokens``; ``computed`` <= ``prompt_tokens`` + ``generated``.
+    While DECODING, ``computed`` and ``generated`` are those of the step it joined at (``joined_step``): it gains one
+    token a step, and ``computed_at`` / ``generated_at`` say how far it is. Everybody else's are up to date.
+
+    ``output_tokens`` is capped so that prompt + output <= max_model_len. ``final_tokens`` is the KV it will hold at
+    its end: the last sampled token's KV is never computed.
+    """
+
+    __slots__ = (
+        "admitted_ps",
+        "arrival_ps",
+        "cached_tokens",
+        "computed",
+        "extent",
+        "final_tokens",
+        "finish_step",
+        "first_token_ps",
+        "generated",
+        "held",
+        "joined_step",
+        "last_token_ps",
+        "output_tokens",
+        "phase",
+        "preempted_ps",
+        "preemptions",
+        "priority",
+        "prompt_tokens",
+        "recomputed",
+        "row",
+        "scheduled_ps",
+        "seq",
+        "state",
+        "tie",
+    )
+
+    def __init__(
+        self,
+        row: int,
+        arrival_ps: int,
+        prompt_tokens: int,
+        output_tokens: int,
+        priority: int = 0,
+        tie: Any = None,
+    ) -> None:
+        self.row = row
+        self.arrival_ps = arrival_ps
+        self.prompt_tokens = prompt_tokens
+        self.output_tokens = output_tokens
+        self.final_tokens = prompt_tokens + output_tokens - 1
+        self.priority = priority
+        self.tie = row if tie is None else tie
+        self.state = WAITING
+        self.computed = 0
+        self.generated = 0
+        self.seq = 0  # place in the order of admission
+        self.joined_step = 0
+        self.finish_step = 0
+        self.held = 0
+        self.phase = 0
+        self.extent: Any = None
+        self.scheduled_ps = NOT_YET
+        self.admitted_ps = NOT_YET
+        self.first_token_ps = NOT_YET
+        self.last_token_ps = NOT_YET  # kept only across gaps: see ``ChunkedPrefill.lagging``
+        self.preempted_ps = NOT_YET
+        self.preemptions = 0
+        self.recomputed = 0
+        self.cached_tokens = 0
+
+    def computed_at(self, step: int) -> int:
+        """KV tokens stored just before ``step``."""
+        if self.state is DECODING:
+            return self.computed + step - self.joined_step
+        return self.computed
+
+    def generated_at(self, step: int) -> int:
+        """Output tokens that exist just before ``step``."""
+        if self.state is DECODING:
+            return self.generated + step - self.joined_step
+        return self.generated
+
+    @property
+    def queue_key(self) -> tuple[int, int, Any]:
+        """Order under the priority policy: lower value first, then arrival, then id (vLLM)."""
+        return (self.priority, self.arrival_ps, self.tie)

@@ -1,0 +1,63 @@
+"""What one scheduling pass decided."""
+
+from __future__ import annotations
+
+from simulator.request import Request
+from simulator.run_log import HeadWait
+from simulator.step_time.base import Batch
+
+
+class Plan:
+    """One pass. The scheduler reuses one object, so that a pass allocates little.
+
+    Attributes:
+        batch: what the step computes, for the step-time model.
+        chunks: (request, tokens) of every scheduled prefill, in order; one request at most once.
+        admitted: requests that moved from waiting to running, in order.
+        preempted: requests that lost their KV, in order.
+        skipped: decoders that get no token in this step.
+        completing: requests whose prefill ends with this step, so that it samples their next token.
+        decodes: decoders that get a token.
+        regular: of these, the ones whose previous token came from the step just before.
+        resumed: decoders that were skipped before and get a token again: their gap is logged.
+        head_wait: why the head of the queue stayed (a ``HeadWait`` as a plain number).
+        stable: nothing but the decoders' own growth and end, or an arrival, can change the next pass.
+    """
+
+    __slots__ = (
+        "admitted",
+        "batch",
+        "chunks",
+        "completing",
+        "decodes",
+        "head_wait",
+        "preempted",
+        "regular",
+        "resumed",
+        "skipped",
+        "stable",
+    )
+
+    def __init__(self) -> None:
+        self.batch = Batch()
+        self.chunks: list[tuple[Request, int]] = []
+        self.admitted: list[Request] = []
+        self.preempted: list[Request] = []
+        self.skipped: list[Request] = []
+        self.completing: list[Request] = []
+        self.resumed: list[Request] = []
+        self.decodes = 0
+        self.regular = 0
+        self.head_wait = int(HeadWait.NOBODY_WAITS)
+        self.stable = True
+
+    def clear(self) -> None:
+        """Ready for the next pass; a stable plan has nothing to clear."""
+        self.chunks = []
+        self.admitted = []
+        self.preempted = []
+        self.skipped = []
+        self.completing = []
+        self.resumed = []
+        self.batch.prefills = []
+        self.stable = True

@@ -1,0 +1,176 @@
+"""Replays recorded schedules of the real vLLM and compares every pass.
+
+The replay sees ``NAME.config.json`` and ``NAME.requests.jsonl`` alone; ``NAME.steps.jsonl.gz`` is opened only to
+compare. The format is described in data/vllm_golden/README.md.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simulator.allocators.pools import PagedPool
+from simulator.cluster import simulate
+from simulator.errors import InputError
+from simulator.pass_recorder import PS_PER_NS, PassRecorder
+from simulator.schedulers.config import EngineConfig
+from simulator.step_time.linear import LinearStepTime
+from workloads.workload import Workload
+
+COMPARED = (
+    "t_ns", "arr", "sched", "admit", "preempt", "tok", "ctx", "run", "wait", "free", "dur_ns", "fin", "stall",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """One replayed case; ``unsupported`` says what this version cannot replay yet (then it is not exact)."""
+
+    name: str
+    exact: bool
+    unsupported: str | None
+    text: str
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Our passes for a case, and how the run ended."""
+
+    passes: list[dict[str, Any]]
+    status: str
+
+
+def verify_prefix(prefix: str | Path) -> CaseResult:
+    """Replays the case whose files begin with ``prefix`` (a path without ``.config.json``).
+
+    Raises:
+        InputError: a file of the case is missing or broken.
+    """
+    prefix = Path(str(prefix).removesuffix(".config.json"))
+    config = _read_json(prefix.with_name(prefix.name + ".config.json"))
+    reason = unsupported(config)
+    if reason:
+        return CaseResult(prefix.name, False, reason, f"{prefix.name}: not replayed: {reason}")
+    requests = _read_lines(prefix.with_name(prefix.name + ".requests.jsonl"))
+    ours = replay(config, requests)
+    theirs = _read_lines(prefix.with_name(prefix.name + ".steps.jsonl.gz"))
+    difference = first_difference(ours.passes, theirs)
+    if difference is None:
+        return CaseResult(prefix.name, True, None, f"{prefix.name}: exact, {len(theirs)} passes ({ours.status})")
+    return CaseResult(prefix.name, False, None, f"{prefix.name}: differs\n{difference}")
+
+
+def unsupported(config: dict[str, Any]) -> str | None:
+    """What of a case's settings this version does not model; None when it models all."""
+    if config["enable_prefix_caching"]:
+        return "enable_prefix_caching is not modelled yet"
+    if config["async_scheduling"]:
+        return "async_scheduling is not modelled yet"
+    if config["kv_groups"]:
+        return "sliding-window and hybrid KV groups are not modelled yet"
+    if config["clock"] != "time":
+        return f"clock {config['clock']!r} is not replayed yet"
+    return None
+
+
+def replay(config: dict[str, Any], requests: list[dict[str, Any]]) -> Replay:
+    """Our schedule for a case, from its settings and requests."""
+    workload = Workload.from_columns(
+        [request["arrival_ns"] * PS_PER_NS for request in requests],
+        [request["prompt_len"] for request in requests],
+        [request["output_len"] for request in requests],
+        priority=[request.get("priority", 0) for request in requests],
+        request_ids=[request["id"] for request in requests],
+    ).sorted_by_arrival()
+    assert workload.request_ids is not None
+    recorder = PassRecorder(list(workload.request_ids))
+    engine = EngineConfig(
+        max_model_len=config["max_model_len"],
+        max_num_seqs=config["max_num_seqs"],
+        max_num_active_seqs=config["max_num_active_seqs"],
+        max_num_batched_tokens=config["max_num_batched_tokens"],
+        enable_chunked_prefill=config["enable_chunked_prefill"],
+        scheduling_policy=config["policy"],
+        long_prefill_token_threshold=config["long_prefill_token_threshold"],
+        long_prefill_token_threshold_adaptive=config["long_prefill_token_threshold_adaptive"],
+        scheduler_reserve_full_isl=config["scheduler_reserve_full_isl"],
+        watermark=config["watermark"],
+        prefill_schedule_interval=config["prefill_schedule_interval"],
+        on_unservable="faithful",
+    )
+    log = simulate(
+        workload,
+        engine,
+        PagedPool(config["num_gpu_blocks"], config["block_size"]),
+        LinearStepTime(
+            config["step_base_ns"] * PS_PER_NS,
+            config["step_per_token_ns"] * PS_PER_NS,
+            config["step_per_ctx_ns"] * PS_PER_NS,
+        ),
+        stepwise=True,
+        max_steps=config["max_steps"],
+        recorders=[recorder],
+    )
+    return Replay(recorder.passes, log.status)
+
+
+def first_difference(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> str | None:
+    """The first pass that differs, both sides with the pass before; None when all agree."""
+    for index in range(max(len(ours), len(theirs))):
+        mine = ours[index] if index < len(ours) else None
+        real = theirs[index] if index < len(theirs) else None
+        if mine is None or real is None:
+            return f"  pass {index}: {'the replay' if mine is None else 'the record'} has ended already"
+        keys = [key for key in COMPARED if (mine.get(key) or None) != (real.get(key) or None)]
+        # A stalled last pass may stand without it.
+        if "free_end" in real and "free_end" in mine and real["free_end"] != mine["free_end"]:
+            keys.append("free_end")
+        if keys:
+            return _side_by_side(index, keys, mine, real, theirs[index - 1] if index else None)
+    return None
+
+
+def _side_by_side(
+    index: int, keys: list[str], mine: dict[str, Any], real: dict[str, Any], before: dict[str, Any] | None
+) -> str:
+    lines = [f"  pass {index}, differing in {', '.join(keys)}"]
+    if before is not None:
+        state = f"running {before['run']}, waiting {before['wait']}, free {before.get('free_end', before['free'])}"
+        lines.append(f"  state before: {state} blocks")
+    width = max(len(key) for key in COMPARED) + 2
+    for key in (*COMPARED, "free_end"):
+        if key in mine or key in real:
+            mark = "*" if key in keys else " "
+            lines.append(f"  {mark}{key:<{width}}vLLM {_short(real.get(key))}")
+            lines.append(f"   {'':<{width}}ours {_short(mine.get(key))}")
+    return "\n".join(lines)
+
+
+def _short(value: object, limit: int = 160) -> str:
+    text = "-" if value is None else json.dumps(value)
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise InputError("no such file", where=str(path), remedy="give the path without .config.json") from None
+    except ValueError as error:
+        raise InputError(f"is not JSON: {error}", where=str(path), remedy="record the case again") from None
+    if not isinstance(data, dict):
+        raise InputError("holds no JSON object", where=str(path), remedy="record the case again")
+    return data
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    try:
+        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        return [json.loads(line) for line in raw.splitlines() if line.strip()]
+    except FileNotFoundError:
+        raise InputError("no such file", where=str(path), remedy="keep a case's files together") from None
+    except (ValueError, OSError, EOFError) as error:
+        raise InputError(f"cannot be read: {error}", where=str(path), remedy="record the case again") from None

@@ -1,0 +1,43 @@
+"""How much of the decoders' context lies inside sliding windows, for step-time models that ask."""
+
+from __future__ import annotations
+
+from simulator.request import Request, RequestState
+from simulator.step_time.base import UNBOUNDED_STEPS
+
+
+class WindowSums:
+    """For each window W: the sum over decoders of min(context, W), and how many are still below W.
+
+    A decoder below W grows by a token a step; one at W stays. A leap must end before the first of them fills its
+    window. Read once a leap, O(decoders): only models with windows pay for it.
+    """
+
+    def __init__(self, windows: tuple[int, ...]) -> None:
+        self.windows = windows
+        self._decoders: dict[int, Request] = {}
+
+    def join(self, requests: list[Request], step: int) -> None:
+        """Notes requests that decode from ``step`` on."""
+        for request in requests:
+            if request.state is RequestState.DECODING:
+                self._decoders[request.seq] = request
+
+    def read(self, step: int, skipped: list[Request]) -> tuple[tuple[tuple[int, int], ...], int]:
+        """((sum, growing) per window, steps for which they grow evenly), contexts counted after ``step``.
+
+        ``skipped`` decoders take no part in the step.
+        """
+        gone = [seq for seq, r in self._decoders.items() if r.seq != seq or r.state is not RequestState.DECODING]
+        for seq in gone:
+            del self._decoders[seq]
+        out = {request.seq for request in skipped}
+        contexts = [r.computed_at(step) + 1 for seq, r in self._decoders.items() if seq not in out]
+        steps = UNBOUNDED_STEPS
+        sums = []
+        for window in self.windows:
+            below = [context for context in contexts if context < window]
+            sums.append((sum(below) + window * (len(contexts) - len(below)), len(below)))
+            if below:
+                steps = min(steps, window - max(below))
+        return tuple(sums), steps
