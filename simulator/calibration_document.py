@@ -15,7 +15,7 @@ _TAG = "tag:yaml.org,2002:"
 
 @dataclass(frozen=True)
 class Entry:
-    """A value and where it stands. ``value`` is a dict of entries, a number, text or None.
+    """A value and where its key stands. ``value`` is a dict of entries, a number, text or None.
 
     Attributes:
         place: ``file:line``.
@@ -39,27 +39,30 @@ def read_entries(path: Path) -> dict[str, Entry]:
         raise InputError(f"is not YAML: {error.problem}", where=f"{path}{line}", remedy="correct this line") from None
     except yaml.YAMLError as error:
         raise InputError(f"is not YAML: {error}", where=str(path), remedy="is this a text file?") from None
-    top = _entry(node, path).value if node is not None else None
+    top = _value(node, path) if node is not None else None
     if not isinstance(top, dict):
         raise InputError("is not a mapping", where=str(path), remedy="write key: value lines")
     return top
 
 
-def _entry(node: yaml.Node, path: Path) -> Entry:
-    place = f"{path}:{node.start_mark.line + 1}"
+def _value(node: yaml.Node, path: Path) -> object:
     if isinstance(node, yaml.ScalarNode):
-        return Entry(_scalar(node), place)
+        return _scalar(node)
     if not isinstance(node, yaml.MappingNode):
-        raise InputError("a list has no place here", where=place, remedy="write key: value")
+        raise InputError("a list has no place here", where=_place(node, path), remedy="write key: value")
     found: dict[str, Entry] = {}
     for key_node, value_node in node.value:
-        key = str(key_node.value)
+        key, place = str(key_node.value), _place(key_node, path)
         if key in found:
             raise InputError(
                 f"{key} is given twice (first at {found[key].place})", where=place, remedy="delete one of them"
             )
-        found[key] = _entry(value_node, path)
-    return Entry(found, place)
+        found[key] = Entry(_value(value_node, path), place)
+    return found
+
+
+def _place(node: yaml.Node, path: Path) -> str:
+    return f"{path}:{node.start_mark.line + 1}"
 
 
 def _scalar(node: yaml.ScalarNode) -> object:

@@ -11,11 +11,13 @@ One step of a replica, on each of its tensor-parallel ranks (all do the same at 
          + attention of prefill chunks: max(causal FLOPs, KV read), each
 
 Bandwidth and FLOP/s are the data sheet's times the calibration's shares, all at most 1: no setting goes below
-weights read once at full bandwidth. Every coefficient is rounded once to integer picoseconds, so that a run of
-decode steps is exactly linear in the step's number, and a leap can be cut anywhere.
+weights read once at full bandwidth. Every coefficient is rounded once to integer picoseconds (weights upwards, to
+stay on the floor), so that a run of decode steps is exactly linear in the step's number and can be cut anywhere.
 """
 
 from __future__ import annotations
+
+import math
 
 from simulator.calibration import Calibration
 from simulator.errors import InputError
@@ -107,7 +109,7 @@ class Roofline:
         )
         activations_s = work.layers * passes * row_bytes / self.rates.activations_bytes_per_s
         reduces_s = 2 * work.layers * self.collective.all_reduce_s(row_bytes)
-        return round(PS_PER_S * (dense_s + experts_s + activations_s + reduces_s))
+        return math.ceil(PS_PER_S * (dense_s + experts_s + activations_s + reduces_s))
 
     def head_ps(self, sampled: int) -> int:
         """LM head on the rows that get a token; a step that samples nothing does not run it."""
@@ -115,7 +117,7 @@ class Roofline:
             return 0
         work = self.work
         head_s = _longer(self.rates.head, work.head_bytes, 2.0 * work.head_parameters * sampled)
-        return round(PS_PER_S * (head_s + self.collective.gather_s(ACTIVATION_BYTES * work.vocab_size * sampled)))
+        return math.ceil(PS_PER_S * (head_s + self.collective.gather_s(ACTIVATION_BYTES * work.vocab_size * sampled)))
 
     def floor_ps(self, batch: Batch) -> int:
         """The physical floor of a step: its weights read once at the data sheet's bandwidth, nothing else."""
