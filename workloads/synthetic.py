@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from workloads.arrivals import Arrivals, ClosedLoop, Gamma, Poisson, arrival_times, requested_rate_rps
+from workloads.class_shares import class_by_weight
 from workloads.config import WorkloadConfig
 from workloads.errors import WorkloadError
 from workloads.lengths import Lengths, Lognormal, Pairs, draw_lengths, expected_tokens
@@ -146,12 +148,9 @@ def _members(config: WorkloadConfig, members: list[int], n: int, streams: _Strea
     """The class of each arrival of one process, by weight; one number an arrival from a stream of its own."""
     if len(members) <= 1:
         return np.full(n, members[0] if members else 0, dtype=np.int64)
-    weights = np.array([1.0 if (w := config.classes[i].weight) is None else w for i in members])
-    edges = np.cumsum(weights) / weights.sum()
-    picked = np.searchsorted(edges, streams("workload.class").random(n), side="right")
-    # Rounding may leave the last edge below 1: such a number belongs to the last class that has a weight.
-    last = int(np.flatnonzero(weights)[-1])
-    return np.array(members, dtype=np.int64)[np.minimum(picked, last)]
+    weights = [1.0 if (w := config.classes[i].weight) is None else w for i in members]
+    picked = class_by_weight(weights, n, streams("workload.class"))
+    return np.array(members, dtype=np.int64)[picked]
 
 
 def _turns(
@@ -221,7 +220,7 @@ def _history(new: IntColumn, output: IntColumn, turn: IntColumn) -> IntColumn:
     return result
 
 
-def _within_context(parts: list[_Part], classes: IntColumn, turn: IntColumn, total: IntColumn) -> np.ndarray:
+def _within_context(parts: list[_Part], classes: IntColumn, turn: IntColumn, total: IntColumn) -> NDArray[np.bool_]:
     """Rows that their session still reaches. The total grows with the turn, so nothing follows a row left out."""
     kept = np.ones(len(classes), dtype=bool)
     for i, part in enumerate(parts):

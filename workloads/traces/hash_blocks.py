@@ -1,0 +1,76 @@
+"""Token identity from a trace's ``hash_ids``: each id names one block of tokens and all before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import overload
+
+import numpy as np
+
+from workloads.workload import IntColumn, Segment
+
+_Row = tuple[Segment, ...] | None
+_USUAL = 512  # Mooncake's
+
+
+def fitting_block_size(prompt_tokens: IntColumn, counts: IntColumn) -> tuple[int, float]:
+    """The block size that explains most rows, and the share of the rows with ids that it explains.
+
+    A row of p tokens has ceil(p/B) ids, or floor(p/B) where only full blocks are named. 512 wins where it is as
+    good as any; other sizes are powers of two.
+    """
+    has = counts > 0
+    if not np.any(has):
+        return _USUAL, 1.0
+    prompt, count = prompt_tokens[has], counts[has]
+
+    def share(size: int) -> float:
+        return float(np.mean((count == -(-prompt // size)) | (count == prompt // size)))
+
+    sizes = [_USUAL, *(1 << k for k in range(15))]
+    return max(((size, share(size)) for size in sizes), key=lambda pair: pair[1])
+
+
+class HashedSegments(Sequence[_Row]):
+    """Segments of each row, made when asked for: block id h is ``("h:<h>", 0, tokens)``, the last may be partial.
+
+    Tokens after the last id are private to the row (``r:<row>``); a row without ids is None. ``starts`` and
+    ``counts`` index the flat ``ids``.
+
+    Invariant: the lengths of a row's segments sum to its prompt; counts[i] <= ceil(prompt[i] / block_size).
+    """
+
+    def __init__(
+        self, ids: IntColumn, starts: IntColumn, counts: IntColumn, prompt_tokens: IntColumn, block_size: int
+    ) -> None:
+        self._ids, self._starts, self._counts = ids, starts, counts
+        self._prompt, self._block_size = prompt_tokens, block_size
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    @overload
+    def __getitem__(self, index: int) -> _Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[_Row]: ...
+    def __getitem__(self, index: int | slice) -> _Row | Sequence[_Row]:
+        if isinstance(index, slice):
+            return [self._row(i) for i in range(*index.indices(len(self)))]
+        row = index + len(self) if index < 0 else index
+        if not 0 <= row < len(self):
+            raise IndexError(index)
+        return self._row(row)
+
+    def _row(self, row: int) -> _Row:
+        start, count, left = int(self._starts[row]), int(self._counts[row]), int(self._prompt[row])
+        if count == 0:
+            return None
+        size = self._block_size
+        segments: list[Segment] = []
+        for block in self._ids[start : start + count].tolist():
+            length = min(size, left)
+            segments.append((f"h:{block}", 0, length))
+            left -= length
+        if left:
+            segments.append((f"r:{row}", 0, left))
+        return tuple(segments)
