@@ -9,7 +9,8 @@ from typing import overload
 
 import numpy as np
 
-from workloads.arrivals import ClosedLoop, Gamma, Poisson, Replay, arrival_times, requested_rate_rps
+from workloads.arrival_times import arrival_times
+from workloads.arrivals import ClosedLoop, Gamma, Poisson, Replay, requested_rate_rps
 from workloads.class_shares import class_by_weight
 from workloads.config import WorkloadConfig
 from workloads.errors import WorkloadError

@@ -111,18 +111,21 @@ def check_pairs(law: Pairs, where: str) -> None:
         a_count(output, f"{where}.pairs.{i}.1", at_most=_MAX_TOKENS)
 
 
-def draw_lengths(law: Lengths, rng: np.random.Generator, n: int, *, base_dir: Path | None = None) -> IntColumn:
+def draw_lengths(
+    law: Lengths, rng: np.random.Generator, n: int, *, base_dir: Path | None = None, where: str = "lengths"
+) -> IntColumn:
     """``n`` lengths in tokens, each >= 1. ``base_dir``: what relative paths start from."""
     if isinstance(law, Fixed):
         return np.full(n, law.tokens, dtype=np.int64)
     if isinstance(law, Uniform):
-        return np.floor(law.min + rng.random(n) * (law.max - law.min + 1)).astype(np.int64)
+        offset = np.floor(rng.random(n) * (law.max - law.min + 1)).astype(np.int64)
+        return law.min + offset
     if isinstance(law, Lognormal):
         mu, sigma = _mu_sigma(law)
         drawn = np.exp(mu + sigma * rng.standard_normal(n))
         top = _MAX_TOKENS if law.max is None else law.max
         return np.clip(np.rint(np.minimum(drawn, top)), law.min, top).astype(np.int64)
-    values = empirical_values(law, base_dir=base_dir)
+    values = empirical_values(law, base_dir=base_dir, where=where)
     picked: IntColumn = values[np.floor(rng.random(n) * len(values)).astype(np.int64)]
     return picked
 
@@ -149,14 +152,14 @@ def expected_tokens(law: Lengths, *, base_dir: Path | None = None) -> float:
     return float(empirical_values(law, base_dir=base_dir).mean())
 
 
-def empirical_values(law: Empirical, *, base_dir: Path | None = None) -> IntColumn:
+def empirical_values(law: Empirical, *, base_dir: Path | None = None, where: str = "lengths") -> IntColumn:
     """The lengths an empirical law samples from."""
     if law.values is not None:
         return np.asarray(law.values, dtype=np.int64)
     from workloads.traces.numbers_file import read_numbers
 
     path = Path(law.path or "")
-    return read_numbers(path if base_dir is None else base_dir / path, column=law.column)
+    return read_numbers(path if base_dir is None else base_dir / path, column=law.column, where=f"{where}.path")
 
 
 def _check_empirical(law: Empirical, where: str) -> None:

@@ -10,7 +10,9 @@ from workloads.lengths import Pairs
 from workloads.workload import IntColumn
 
 
-def draw_pairs(law: Pairs, rng: np.random.Generator, n: int, *, base_dir: Path | None = None) -> IntColumn:
+def draw_pairs(
+    law: Pairs, rng: np.random.Generator, n: int, *, base_dir: Path | None = None, where: str = "lengths"
+) -> IntColumn:
     """``n`` rows of (prompt tokens, output tokens), shape (n, 2)."""
     if law.pairs is not None:
         known = np.asarray(law.pairs, dtype=np.int64)
@@ -18,7 +20,7 @@ def draw_pairs(law: Pairs, rng: np.random.Generator, n: int, *, base_dir: Path |
         from workloads.traces.config import TraceConfig
         from workloads.traces.load import load_trace
 
-        rows = load_trace(TraceConfig(path=law.path or ""), base_dir=base_dir, where="lengths")
+        rows = load_trace(TraceConfig(path=law.path or ""), base_dir=base_dir, where=where)
         known = np.stack([rows.prompt_tokens, rows.output_tokens], axis=1)
     if law.order == "in_order":
         index = np.arange(n) % len(known)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.arrivals import Arrivals, ClosedLoop, Gamma, Poisson, arrival_times, requested_rate_rps
+from workloads.arrival_times import arrival_times
+from workloads.arrivals import Arrivals, ClosedLoop, Gamma, Poisson, requested_rate_rps
 from workloads.class_shares import class_by_weight
 from workloads.config import WorkloadConfig
 from workloads.errors import WorkloadError
@@ -27,16 +28,25 @@ _Streams = Callable[[str], np.random.Generator]
 
 
 @dataclass(frozen=True)
+class _Law(Generic[_T]):
+    """A law, the name of the stream it draws from, and its dotted path."""
+
+    law: _T
+    stream: str
+    where: str
+
+
+@dataclass(frozen=True)
 class _Part:
-    """A class with everything it inherits filled in, and the stream names of what it draws."""
+    """A class with everything it inherits filled in; each law with its stream's name and its dotted path."""
 
     name: str
     priority: int
-    prompt: tuple[Lengths, str] | None
-    output: tuple[Lengths, str] | None
-    pairs: tuple[Pairs, str] | None
-    prefix: tuple[SharedPrefix, str] | None
-    session: tuple[Sessions, str] | None
+    prompt: _Law[Lengths] | None
+    output: _Law[Lengths] | None
+    pairs: _Law[Pairs] | None
+    prefix: _Law[SharedPrefix] | None
+    session: _Law[Sessions] | None
 
 
 @dataclass(frozen=True)
@@ -89,34 +99,34 @@ def synthesize(config: WorkloadConfig, streams: _Streams, *, base_dir: Path | No
 
 
 def _parts(config: WorkloadConfig, where: str) -> list[_Part]:
-    given: list[tuple[WorkloadConfig | ClassConfig, str]] = [
-        (c, f"workload.classes.{c.name}") for c in config.classes
-    ] or [(config, "workload")]
-    return [_part(config, part, at) for part, at in given]
+    if not config.classes:
+        return [_part(config, config, "workload", where, where)]
+    return [
+        _part(config, part, f"workload.classes.{part.name}", where, f"{where}.classes.{i}")
+        for i, part in enumerate(config.classes)
+    ]
 
 
-def _part(config: WorkloadConfig, part: WorkloadConfig | ClassConfig, at: str) -> _Part:
-    own_lengths = part.prompt_tokens is not None or part.output_tokens is not None
-    pairs: tuple[Pairs, str] | None = None
-    if part.lengths is not None:
-        pairs = part.lengths, f"{at}.lengths"
-    elif config.lengths is not None and not own_lengths:
-        pairs = config.lengths, "workload.lengths"
+def _part(
+    config: WorkloadConfig, part: WorkloadConfig | ClassConfig, stream: str, common_where: str, own_where: str
+) -> _Part:
+    def own_or_common(name: str) -> _Law[Any] | None:
+        if (own := getattr(part, name)) is not None:
+            return _Law(own, f"{stream}.{name}", f"{own_where}.{name}")
+        common = getattr(config, name)
+        return None if common is None else _Law(common, f"workload.{name}", f"{common_where}.{name}")
+
+    has_own_lengths = part.prompt_tokens is not None or part.output_tokens is not None
+    pairs = None if has_own_lengths else own_or_common("lengths")
     return _Part(
         name=part.name if isinstance(part, ClassConfig) else "default",
         priority=part.priority,
-        prompt=None if pairs else _own_or(part.prompt_tokens, config.prompt_tokens, at, "prompt_tokens"),
-        output=None if pairs else _own_or(part.output_tokens, config.output_tokens, at, "output_tokens"),
+        prompt=None if pairs else own_or_common("prompt_tokens"),
+        output=None if pairs else own_or_common("output_tokens"),
         pairs=pairs,
-        prefix=_own_or(part.prefix, config.prefix, at, "prefix"),
-        session=_own_or(part.session, config.session, at, "session"),
+        prefix=own_or_common("prefix"),
+        session=own_or_common("session"),
     )
-
-
-def _own_or(own: _T | None, common: _T | None, at: str, name: str) -> tuple[_T, str] | None:
-    if own is not None:
-        return own, f"{at}.{name}"
-    return None if common is None else (common, f"workload.{name}")
 
 
 def _openings(config: WorkloadConfig, streams: _Streams, where: str) -> _Openings:
@@ -162,9 +172,8 @@ def _turns(
     capped = False
     for i, part in enumerate(parts):
         if part.session is not None:
-            session, stream = part.session
-            mine = opened.classes == i
-            count[mine] = draw_lengths(session.turns, streams(f"{stream}.turns"), n)[mine]
+            session, mine = part.session.law, opened.classes == i
+            count[mine] = draw_lengths(session.turns, streams(f"{part.session.stream}.turns"), n)[mine]
             capped |= session.max_context_tokens is not None
     if num_requests is not None and not capped:
         # Sessions beyond the last row that is asked for need not be drawn.
@@ -187,13 +196,14 @@ def _draw_lengths(
     for i, part in enumerate(parts):
         mine = class_index == i
         if part.pairs is not None:
-            pairs, stream = part.pairs
-            both = draw_pairs(pairs, streams(stream), n, base_dir=base_dir)
+            pairs = part.pairs
+            both = draw_pairs(pairs.law, streams(pairs.stream), n, base_dir=base_dir, where=pairs.where)
             prompt[mine], output[mine] = both[mine, 0], both[mine, 1]
         else:
             assert part.prompt is not None and part.output is not None  # check_workload saw to it
-            for column, (law, stream) in ((prompt, part.prompt), (output, part.output)):
-                column[mine] = draw_lengths(law, streams(stream), n, base_dir=base_dir)[mine]
+            for column, one in ((prompt, part.prompt), (output, part.output)):
+                drawn = draw_lengths(one.law, streams(one.stream), n, base_dir=base_dir, where=one.where)
+                column[mine] = drawn[mine]
     return prompt, output
 
 
@@ -203,7 +213,7 @@ def _draw_prefixes(parts: list[_Part], classes: IntColumn, streams: _Streams) ->
     tokens = np.zeros(len(classes), dtype=np.int64)
     for i, part in enumerate(parts):
         if part.prefix is not None:
-            prefix, stream = part.prefix
+            prefix, stream = part.prefix.law, part.prefix.stream
             mine = classes == i
             groups[mine] = draw_groups(prefix, streams(f"{stream}.group"), len(classes))[mine]
             of_group = draw_prefix_tokens(prefix, streams(f"{stream}.prefix_tokens"))
@@ -224,7 +234,7 @@ def _within_context(parts: list[_Part], classes: IntColumn, turn: IntColumn, tot
     """Rows that their session still reaches. The total grows with the turn, so nothing follows a row left out."""
     kept = np.ones(len(classes), dtype=bool)
     for i, part in enumerate(parts):
-        if part.session is not None and (cap := part.session[0].max_context_tokens) is not None:
+        if part.session is not None and (cap := part.session.law.max_context_tokens) is not None:
             kept &= (classes != i) | (turn == 0) | (total <= cap)
     return kept
 
@@ -233,9 +243,8 @@ def _think(parts: list[_Part], classes: IntColumn, turn: IntColumn, streams: _St
     think = np.zeros(len(classes), dtype=np.int64)
     for i, part in enumerate(parts):
         if part.session is not None:
-            session, stream = part.session
-            mine = (classes == i) & (turn > 0)
-            think[mine] = draw_think_ps(session.think, streams(f"{stream}.think"), len(classes))[mine]
+            rng, mine = streams(f"{part.session.stream}.think"), (classes == i) & (turn > 0)
+            think[mine] = draw_think_ps(part.session.law.think, rng, len(classes))[mine]
     return think
 
 
@@ -260,12 +269,11 @@ def _burstiness(config: WorkloadConfig) -> float | None:
 def _notes(parts: list[_Part]) -> tuple[str, ...]:
     notes: dict[str, None] = {}
     for part in parts:
-        for pair in (part.prompt, part.output):
-            law, path = pair or (None, "")
-            if isinstance(law, Lognormal):
+        for one in (part.prompt, part.output):
+            if one is not None and isinstance(law := one.law, Lognormal):
                 after = expected_tokens(law)
                 if abs(after - law.mean) > 0.01 * law.mean:
-                    notes[f"{path}: mean {law.mean:g} is {after:.4g} after clipping to its min and max"] = None
+                    notes[f"{one.stream}: mean {law.mean:g} is {after:.4g} after clipping to its min and max"] = None
         if part.session is not None:
             notes["arrivals are those of sessions; later turns follow the answers"] = None
     return tuple(notes)

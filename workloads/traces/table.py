@@ -36,10 +36,9 @@ def read_table(
             raise WorkloadError("is empty", where=sink.path, remedy="give a table with a header and a row")
     delimiter = max(",;\t", key=header_line.count)
     header = [name.strip() for name in split_line(header_line, delimiter)]
-    columns = find_columns(header, where=f"{sink.path}:{skipped}", time_unit=time_unit, default_unit=default_unit)
+    where = f"{sink.path}:{skipped}"
+    columns = find_columns(header, where=where, time_unit=time_unit, default_unit=default_unit)
     index = {name: i for i, name in reversed(list(enumerate(header)))}
-    prompt_at, output_at = index[columns.prompt], index[columns.output]
-    time_at = None if columns.time is None else index[columns.time]
     for number, line in enumerate(text, skipped + 1):
         if sink.full:
             break
@@ -50,23 +49,35 @@ def read_table(
             fields = split_line(line, delimiter)
             if len(fields) != len(header):
                 raise BadRowError(f"has not {len(header)} fields as the header", f"{len(fields)} fields")
-            time = None if time_at is None else time_ps(fields[time_at], columns.time or "", columns.unit_ps)
-            prompt = token_count(fields[prompt_at], columns.prompt)
-            output = token_count(fields[output_at], columns.output, at_least=output_at_least)
-            if check is not None:
-                check(prompt, output)
-            priority = None if columns.priority is None else _priority(fields[index[columns.priority]])
+            _add(sink, number, fields, columns, index, check, output_at_least)
         except BadRowError as bad:
             sink.drop(number, bad.reason, bad.shown)
-            continue
-        sink.add(number, time, prompt, output)
-        if columns.request_class is not None:
-            sink.class_names.append(fields[index[columns.request_class]].strip())
-        if priority is not None:
-            sink.priority.append(priority)
-        if columns.request_id is not None:
-            sink.request_ids.append(fields[index[columns.request_id]].strip())
     return columns
+
+
+def _add(
+    sink: RowSink,
+    number: int,
+    fields: list[str],
+    columns: Columns,
+    index: dict[str, int],
+    check: RowCheck | None,
+    output_at_least: int,
+) -> None:
+    """Keeps one row. Raises BadRowError, before anything is kept, for a row that cannot be used."""
+    time = None if columns.time is None else time_ps(fields[index[columns.time]], columns.time, columns.unit_ps)
+    prompt = token_count(fields[index[columns.prompt]], columns.prompt)
+    output = token_count(fields[index[columns.output]], columns.output, at_least=output_at_least)
+    if check is not None:
+        check(prompt, output)
+    priority = None if columns.priority is None else _priority(fields[index[columns.priority]])
+    sink.add(number, time, prompt, output)
+    if columns.request_class is not None:
+        sink.class_names.append(fields[index[columns.request_class]].strip())
+    if priority is not None:
+        sink.priority.append(priority)
+    if columns.request_id is not None:
+        sink.request_ids.append(fields[index[columns.request_id]].strip())
 
 
 def split_line(line: str, delimiter: str) -> list[str]:
