@@ -36,6 +36,7 @@ class GpuSpec:
 
     Attributes:
         memory_bytes: total as the driver reports it (nvidia-smi), not the marketing figure.
+        visible_bytes: total as CUDA reports it to a process, what engines multiply by their fraction; None = unknown.
         flop_per_s: dense peak by compute dtype ("bf16", "fp16", "fp8", "int8", "fp32"); absent = not supported.
         link_bytes_per_s: GPU to GPU, one direction, per GPU; None = through PCIe.
         sources: field -> where the number was found, with a date.
@@ -49,6 +50,7 @@ class GpuSpec:
     pcie_bytes_per_s: float
     usd_per_hour: float | None
     sources: dict[str, str] = field(default_factory=dict)
+    visible_bytes: int | None = None
 
 
 @dataclass(frozen=True)

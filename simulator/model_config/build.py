@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -86,10 +87,23 @@ def _family(data: Mapping[str, Any], source: str) -> str:
     family = ALIASES.get(model_type, model_type)
     if family in RECIPES or family in BUILDERS:
         return family
-    raise InputError(
-        f"model_type {model_type!r} is not understood, so its KV cache and weights are not guessed",
+    raise _unknown(data, model_type, source)
+
+
+def _unknown(data: Mapping[str, Any], model_type: str, source: str) -> InputError:
+    """Why a model type is not understood: what is missing, and what comes near."""
+    close = difflib.get_close_matches(model_type, known_model_types(), n=3, cutoff=0.6)
+    near = f"the nearest known model types are {', '.join(close)}; " if close else ""
+    if data.get("compress_ratios") is not None:
+        why = "its compressed attention (compress_ratios: a ratio of stored tokens a layer) is not modelled"
+    elif data.get("is_encoder_decoder"):
+        why = "encoder-decoder models keep cross-attention KV per input, which is not modelled"
+    else:
+        why = "what its layers keep and weigh is not known"
+    return InputError(
+        f"model_type {model_type!r} is not understood: {why}, so nothing is guessed",
         where=source,
-        remedy=f"known model types: {', '.join(known_model_types())}",
+        remedy=f"{near}a model of another type needs a builder in simulator/model_config (see CONTRIBUTING.md)",
     )
 
 

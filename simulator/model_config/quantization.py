@@ -104,7 +104,9 @@ def read_quantization(fields: Fields, dtype_bytes: float) -> Quantization:
     if not isinstance(config, Mapping):
         raise InputError(f"quantization_config must be an object, got {config!r}", where=fields.where)
     section = Fields(config, f"{fields.where}: quantization_config")
-    ignored = _patterns(section.raw("ignore", "modules_to_not_convert", "ignored_layers", default=[]))
+    ignored = _patterns(
+        section.raw("ignore", "exclude_modules", "modules_to_not_convert", "ignored_layers", default=[])
+    )
     listed = section.raw("quantized_layers")
     head: Format | None = None
     if isinstance(listed, Mapping) and listed:
