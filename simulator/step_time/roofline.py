@@ -18,11 +18,12 @@ stay on the floor), so that a run of decode steps is exactly linear in the step'
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 from simulator.calibration import Calibration
 from simulator.errors import InputError
 from simulator.specs import GpuSpec, ModelSpec, Parallelism
-from simulator.step_time.attention_cost import PS_PER_S, attention_cost
+from simulator.step_time.attention_cost import PS_PER_S, attention_cost, causal_pairs
 from simulator.step_time.base import UNBOUNDED_STEPS, Batch, Segment
 from simulator.step_time.rank_work import ACTIVATION_BYTES, RankWork, rank_work
 from simulator.step_time.rates import Collective, LinearRates, Rates, collective, rates
@@ -94,30 +95,67 @@ class Roofline:
 
     def body_ps(self, tokens: int) -> int:
         """What every layer does to ``tokens`` rows, attention over the context apart."""
-        work, calibration = self.work, self.calibration
-        dense_s = _longer(self.rates.dense, work.dense_bytes, 2.0 * work.dense_parameters * tokens)
-        experts_s = 0.0
-        if work.experts:
-            experts_s = work.expert_layers * _longer(
-                self.rates.experts,
-                work.distinct_experts(tokens) * work.expert_bytes,
-                2.0 * work.experts_per_token * work.expert_parameters * tokens,
-            )
+        work = self.work
+        linear_s = sum(max(sides) for sides in self._linear_sides_s(tokens))
         row_bytes = ACTIVATION_BYTES * work.hidden_size * tokens
-        passes = calibration.replicated_activation_passes + (
-            calibration.sharded_activation_passes / work.tensor_parallel_size
-        )
-        activations_s = work.layers * passes * row_bytes / self.rates.activations_bytes_per_s
         reduces_s = 2 * work.layers * self.collective.all_reduce_s(row_bytes)
-        return math.ceil(PS_PER_S * (dense_s + experts_s + activations_s + reduces_s))
+        return math.ceil(PS_PER_S * (linear_s + self._activations_s(tokens) + reduces_s))
 
     def head_ps(self, sampled: int) -> int:
         """LM head on the rows that get a token; a step that samples nothing does not run it."""
         if not sampled:
             return 0
+        gather_s = self.collective.gather_s(ACTIVATION_BYTES * self.work.vocab_size * sampled)
+        return math.ceil(PS_PER_S * (max(self._head_sides_s(sampled)) + gather_s))
+
+    def bound_by(self, tokens: int, requests: int, decodes: int, context: int) -> Literal["compute", "bandwidth"]:
+        """Which of the two makes a step's length: each part counts with the side that wins it.
+
+        Told sums alone (see ``Batch``), it takes all requests to have the same context and all prefills the same chunk,
+        and every request to get a token; sliding windows are not looked at. For reports, never for durations.
+        """
+        parts = [*self._linear_sides_s(tokens), self._head_sides_s(requests), (self._activations_s(tokens), 0.0)]
+        each = context // max(1, requests)
+        prefills = requests - decodes
+        chunk = (tokens - decodes) // max(1, prefills)
+        parts += self._attention_sides_s(decodes, 1, each)
+        if chunk > 0:
+            parts += self._attention_sides_s(prefills, chunk, max(chunk, each))
+        bandwidth_s, compute_s = (sum(max(sides) for sides in parts if sides.index(max(sides)) == i) for i in (0, 1))
+        return "compute" if compute_s > bandwidth_s else "bandwidth"
+
+    def _linear_sides_s(self, tokens: int) -> list[tuple[float, float]]:
+        """(seconds by bytes, seconds by FLOPs) of the dense layers and of the experts."""
         work = self.work
-        head_s = _longer(self.rates.head, work.head_bytes, 2.0 * work.head_parameters * sampled)
-        return math.ceil(PS_PER_S * (head_s + self.collective.gather_s(ACTIVATION_BYTES * work.vocab_size * sampled)))
+        dense = _sides_s(self.rates.dense, work.dense_bytes, 2.0 * work.dense_parameters * tokens)
+        if not work.experts:
+            return [dense]
+        expert_bytes = work.expert_layers * work.distinct_experts(tokens) * work.expert_bytes
+        expert_parameters = work.expert_layers * work.experts_per_token * work.expert_parameters
+        return [dense, _sides_s(self.rates.experts, expert_bytes, 2.0 * expert_parameters * tokens)]
+
+    def _head_sides_s(self, sampled: int) -> tuple[float, float]:
+        return _sides_s(self.rates.head, self.work.head_bytes, 2.0 * self.work.head_parameters * sampled)
+
+    def _activations_s(self, tokens: int) -> float:
+        """Reads and writes of hidden vectors between the matrix products."""
+        work, calibration = self.work, self.calibration
+        passes = calibration.replicated_activation_passes + (
+            calibration.sharded_activation_passes / work.tensor_parallel_size
+        )
+        row_bytes = ACTIVATION_BYTES * work.hidden_size * tokens
+        return work.layers * passes * row_bytes / self.rates.activations_bytes_per_s
+
+    def _attention_sides_s(self, requests: int, chunk: int, context: int) -> list[tuple[float, float]]:
+        """Of ``requests`` equal requests, one entry a group of layers; windows are not looked at."""
+        pairs = causal_pairs(chunk, context, None) if chunk <= context else 0
+        return [
+            (
+                requests * group.count * context * group.kv_bytes / self.rates.kv_bytes_per_s,
+                requests * group.count * pairs * group.flops / self.rates.attention_flop_per_s,
+            )
+            for group in self.work.attention
+        ]
 
     def floor_ps(self, batch: Batch) -> int:
         """The physical floor of a step: its weights read once at the data sheet's bandwidth, nothing else."""
@@ -125,9 +163,9 @@ class Roofline:
         return int(PS_PER_S * weight_bytes / self._bandwidth_bytes_per_s)
 
 
-def _longer(linear: LinearRates, weight_bytes: float, flops: float) -> float:
-    """Seconds of a linear layer."""
-    return max(weight_bytes / linear.bytes_per_s, flops / linear.flop_per_s)
+def _sides_s(linear: LinearRates, weight_bytes: float, flops: float) -> tuple[float, float]:
+    """Seconds by bytes and by FLOPs."""
+    return weight_bytes / linear.bytes_per_s, flops / linear.flop_per_s
 
 
 def _check(gpu: GpuSpec, parallelism: Parallelism, kv_dtype_bytes: float) -> None:

@@ -159,6 +159,17 @@ def test_the_compute_type_follows_the_weights(
     assert roofline.rates.head.compute_dtype in ("bf16", "fp16")
 
 
+def test_what_makes_a_step_long_is_named() -> None:
+    roofline = Roofline(llama_8b(), GPUS["h100_sxm"], Parallelism(), DEFAULT)
+    assert roofline.bound_by(1, 1, 1, 100) == "bandwidth"
+    assert roofline.bound_by(64, 64, 64, 64 * 4000) == "bandwidth"
+    assert roofline.bound_by(8192, 4, 0, 8192) == "compute"
+    assert roofline.bound_by(64 + 2048, 65, 64, 65 * 1000) == "compute"
+    mla = model((AttentionLayers(60, "mla", 128, 1, 576, 0, latent_rank=512),))
+    many_heads = Roofline(mla, GPUS["h100_sxm"], Parallelism(), DEFAULT)
+    assert many_heads.bound_by(8, 8, 8, 8 * 100_000) == "compute"  # 128 heads on one latent
+
+
 def test_assumptions_name_what_is_a_bound() -> None:
     layers = (
         AttentionLayers(1, "mla", 8, 1, 576, 0, latent_rank=512, indexer_bytes=132),
