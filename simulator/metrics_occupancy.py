@@ -1,0 +1,158 @@
+"""Time-weighted use of the batch and of the KV pool, and Little's law as a check.
+
+All integrals are over [first arrival, end], in Python integers (token·ps overflow 64 bits), summed over replicas:
+
+    running  = ∫ running requests dt          waiting = ∫ waiting requests dt
+    stored   = ∫ KV tokens dt                 held    = ∫ slots held dt        total = slots · time
+    external = ∫ free slots dt while the head of the queue waits for KV memory (contiguous pools)
+
+Shares of the pool (of ``total``), which add up to 1:
+
+    paged:       token = stored           contiguous:  token = stored
+                 internal = held − stored              reserved = Σ min(final, R)·time − stored
+                 reserved = external = 0               internal = Σ (R − min(final, R))·time
+                 free = total − held                   external as above, free = total − held − external
+
+where R are a request's reserved slots and ``final`` the tokens that it will store in the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from simulator.metrics_exact import ratio, sum_of_first, sum_of_first_squares, sum_of_products
+from simulator.metrics_requests import RequestFacts
+from simulator.metrics_steps import BrokenRunLogError, GrowthMoments, step_blocks
+from simulator.run_log import NOT_YET, HeadWait, IntColumn, ReplicaLog, RunLog, Status
+
+
+@dataclass
+class Occupancy:
+    """Integrals over a run (see the module), and the steps and peaks of all replicas."""
+
+    duration_ps: int = 0
+    engine_steps: int = 0
+    busy_ps: int = 0
+    running: int = 0
+    stored: int = 0
+    held: int = 0
+    external: int = 0
+    total: int = 0
+    reservable: int = 0  # Σ min(final, R)·time of contiguous holds
+    waiting: int = 0
+    peak_utilization: float = 0.0
+    head_wait_ps: dict[HeadWait, int] = field(default_factory=lambda: dict.fromkeys(HeadWait, 0))
+
+    def shares(self, contiguous: bool) -> dict[str, float]:
+        """The four shares of the pool and what is free, and the share of the held slots that hold tokens.
+
+        Where requests share blocks, more tokens are stored than slots are held: a token then counts once.
+        """
+        stored = min(self.stored, self.held)
+        reserved = max(self.reservable - stored, 0) if contiguous else 0
+        internal = self.held - stored - reserved
+        external = self.external if contiguous else 0
+        free = self.total - self.held - external
+        return {
+            "token_share": ratio(stored, self.total),
+            "reserved_share": ratio(reserved, self.total),
+            "internal_fragmentation_share": ratio(internal, self.total),
+            "external_fragmentation_share": ratio(external, self.total),
+            "free_share": ratio(free, self.total) if self.total else 1.0,
+            "token_share_of_held": ratio(stored, self.held),
+        }
+
+
+def occupancy(log: RunLog, facts: RequestFacts) -> Occupancy:
+    """The integrals of a run. Raises BrokenRunLogError where Little's law does not hold to the picosecond."""
+    arrivals = facts.columns["arrival_ps"]
+    first_ps = int(arrivals.min()) if len(arrivals) else log.end_ps
+    use = Occupancy(duration_ps=log.end_ps - first_ps)
+    for replica in log.replicas:
+        use.total += replica.pool.total_slots * use.duration_ps
+        for steps in step_blocks(replica):
+            _add_steps(use, replica, steps)
+        use.reservable += _reservable(replica, log.end_ps)
+    use.waiting = waiting_time(log, facts)
+    _check_little(log, facts, use)
+    return use
+
+
+def _add_steps(use: Occupancy, replica: ReplicaLog, steps: dict[str, IntColumn]) -> None:
+    k, length = steps["steps"], steps["length_ps"]
+    use.engine_steps += int(k.sum())
+    use.busy_ps += sum_of_products(length)
+    use.running += sum_of_products(steps["running"], length)
+    d, g, decodes = steps["duration_ps"], steps["growth_ps"], steps["decodes"]
+    # Σ_{i<k} (stored + i·decodes)·(d + i·g)
+    use.stored += (
+        sum_of_products(steps["stored_tokens"], length)
+        + sum_of_products(decodes, d, sum_of_first(k))
+        + sum_of_products(decodes, g, sum_of_first_squares(k))
+    )
+    growth = GrowthMoments.of(replica, steps["growth_at"], k)
+    grown = _add_held(use, steps, growth)
+    total_slots = replica.pool.total_slots
+    peak = int((steps["used_slots"] + grown).max())
+    use.peak_utilization = max(use.peak_utilization, ratio(peak, total_slots))
+    for cause in np.unique(steps["head_wait"]).tolist():
+        these = steps["head_wait"] == cause
+        use.head_wait_ps[HeadWait(cause)] += sum_of_products(length[these])
+        if cause == HeadWait.KV_MEMORY and replica.pool.kind == "contiguous":
+            use.external += sum_of_products(total_slots - steps["used_slots"][these], length[these])
+
+
+def _add_held(use: Occupancy, steps: dict[str, IntColumn], growth: GrowthMoments) -> IntColumn:
+    """Adds ∫ used slots dt; returns the slots that each row grew by.
+
+    A block of step j is held for the rest of the row, k−j steps: Σ_j b_j · Σ_{i=j}^{k−1} (d + i·g)
+    = d·(k·Σb − Σjb) + g/2·(k(k−1)·Σb − Σj²b + Σjb).
+    """
+    k, d, g = steps["steps"], steps["duration_ps"], steps["growth_ps"]
+    blocks, first, second = growth.until(steps["growth_at"], k - 1)
+    size = growth.block_size
+    rest = k * blocks - first
+    slope = (k * (k - 1) * blocks - second + first) // 2
+    use.held += sum_of_products(steps["used_slots"], steps["length_ps"]) + size * (
+        sum_of_products(d, rest) + sum_of_products(g, slope)
+    )
+    return size * blocks
+
+
+def _reservable(replica: ReplicaLog, end_ps: int) -> int:
+    holds = replica.hold_columns()
+    until = np.where(holds["to_ps"] == NOT_YET, end_ps, holds["to_ps"])
+    useful = np.minimum(holds["final_tokens"], holds["reserved_slots"])
+    return sum_of_products(useful, until - holds["from_ps"])
+
+
+def waiting_time(log: RunLog, facts: RequestFacts) -> int:
+    """Σ over requests of (scheduled − arrival) + Σ over preemptions of (readmitted − preempted), ps.
+
+    What never came counts to the end of the run; a rejected request does not wait.
+    """
+    table = facts.columns
+    served = table["status"] != Status.REJECTED
+    scheduled = np.where(table["scheduled_ps"] == NOT_YET, log.end_ps, table["scheduled_ps"])
+    waiting = sum_of_products((scheduled - table["arrival_ps"])[served])
+    for replica in log.replicas:
+        requeues = replica.requeue_columns()
+        back = np.where(requeues["readmitted_ps"] == NOT_YET, log.end_ps, requeues["readmitted_ps"])
+        waiting += sum_of_products(back - requeues["preempted_ps"])
+    return waiting
+
+
+def _check_little(log: RunLog, facts: RequestFacts, use: Occupancy) -> None:
+    """∫ running dt (from the steps) + ∫ waiting dt = Σ (finish or end − arrival), exactly."""
+    table = facts.columns
+    served = table["status"] != Status.REJECTED
+    finish = np.where(table["finish_ps"] == NOT_YET, log.end_ps, table["finish_ps"])
+    residence = sum_of_products((finish - table["arrival_ps"])[served])
+    if use.running + use.waiting != residence:
+        raise BrokenRunLogError(
+            f"Little's law is broken: running {use.running} + waiting {use.waiting} request·ps, but the requests "
+            f"spent {residence} (difference {use.running + use.waiting - residence})",
+            remedy="this is a fault of the simulator; please report it with the scenario",
+        )

@@ -1,0 +1,120 @@
+"""Reads the steps of a replica in blocks of rows, and what follows from a row in closed form.
+
+Step i of a row (i = 0 .. k−1) lasts d_i = d + i·g, and so starts at start + i·d + g·i(i−1)/2. During step i the
+running requests hold
+
+    stored_i = stored + i·decodes                      tokens, and
+    used_i   = used + B · Σ_{j=1..i} b_j               slots,
+
+where b_j are the blocks that step j allocates: listed for j ≤ min(k−1, B), of period B beyond. Between rows, and
+before the first and after the last, nothing runs and nothing is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.errors import KvplanError
+from simulator.metrics_exact import sum_of_first
+from simulator.run_log import SEGMENT_COLUMNS, IntColumn, ReplicaLog
+
+ROWS_PER_BLOCK = 1 << 17
+MAX_STEPS_PER_ROW = 1 << 20
+"""A row stands for fewer steps than this, so that the cube of the number fits in 64 bits."""
+
+
+class BrokenRunLogError(KvplanError):
+    """The log contradicts itself: a fault of the simulator, not of the user's input."""
+
+
+def step_blocks(replica: ReplicaLog, rows_per_block: int = ROWS_PER_BLOCK) -> Iterator[dict[str, IntColumn]]:
+    """Contiguous copies of the segment columns, a block of rows at a time, so that memory stays small.
+
+    Each block has one more column, ``length_ps``: the time that the row takes, k·d + g·k(k−1)/2.
+    """
+    width = len(SEGMENT_COLUMNS)
+    matrix = np.frombuffer(replica.segments, dtype=np.int64) if len(replica.segments) else np.empty(0, np.int64)
+    matrix = matrix.reshape(-1, width)
+    for first in range(0, len(matrix), rows_per_block):
+        block = np.ascontiguousarray(matrix[first : first + rows_per_block].T)
+        steps = dict(zip(SEGMENT_COLUMNS, block, strict=True))
+        if int(steps["steps"].max()) >= MAX_STEPS_PER_ROW:
+            raise BrokenRunLogError(
+                f"a row of the run log stands for {int(steps['steps'].max())} steps; the limit is {MAX_STEPS_PER_ROW}"
+            )
+        steps["length_ps"] = steps["steps"] * steps["duration_ps"] + steps["growth_ps"] * sum_of_first(steps["steps"])
+        yield steps
+
+
+Moments = tuple[IntColumn, IntColumn, IntColumn]
+
+
+def _prefix_sums(values: IntColumn) -> IntColumn:
+    return np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(values)))
+
+
+@dataclass(frozen=True)
+class GrowthMoments:
+    """Prefix sums over a part of ``growth_blocks``: Σ b, Σ index·b, Σ index²·b up to each position (wrapping)."""
+
+    block_size: int
+    blocks: IntColumn
+    first: IntColumn
+    second: IntColumn
+    offset: int = 0  # index in growth_blocks of the part's begin
+
+    @classmethod
+    def of(cls, replica: ReplicaLog, growth_at: IntColumn, steps: IntColumn) -> GrowthMoments:
+        """Reads the growth of some rows of a replica; contiguous pools do not grow."""
+        size = max(replica.pool.block_size, 1)
+        growing = steps > 1
+        if not growing.any() or len(replica.growth_blocks) == 0:
+            nothing = np.zeros(1, dtype=np.int64)
+            return cls(size, nothing, nothing, nothing)
+        begin = int(growth_at[growing].min())
+        end = int((growth_at + np.minimum(steps - 1, size))[growing].max())
+        blocks = np.frombuffer(replica.growth_blocks, dtype=np.int32)[begin:end].astype(np.int64)
+        index = np.arange(len(blocks), dtype=np.int64)
+        return cls(
+            size, _prefix_sums(blocks), _prefix_sums(index * blocks), _prefix_sums(index * index * blocks), begin
+        )
+
+    def listed(self, growth_at: IntColumn, entries: IntColumn) -> Moments:
+        """Σ b_j, Σ j·b_j, Σ j²·b_j over the first ``entries`` listed steps j = 1, 2, ... of each row."""
+        last = len(self.blocks) - 1
+        at = growth_at - self.offset
+        begin = np.clip(at, 0, last)
+        end = np.clip(at + entries, 0, last)
+        zeroth = self.blocks[end] - self.blocks[begin]
+        raw_first = self.first[end] - self.first[begin]
+        raw_second = self.second[end] - self.second[begin]
+        shift = begin - 1  # j = index − shift
+        first = raw_first - shift * zeroth
+        second = raw_second - 2 * shift * raw_first + shift * shift * zeroth
+        return zeroth, first, second
+
+    def until(self, growth_at: IntColumn, grown: IntColumn) -> Moments:
+        """Σ b_j, Σ j·b_j, Σ j²·b_j over j = 1 .. ``grown`` of each row, the periodic part included.
+
+        With q whole periods of B steps and a rest, and moments m0, m1, m2 of one period:
+        Σ_{r<q} Σ_j (j + rB)·b_j = q·m1 + B·q(q−1)/2·m0, and likewise for the squares.
+        """
+        size = self.block_size
+        periods, rest = grown // size, grown % size
+        zeroth, first, second = self.listed(growth_at, rest)
+        shift = periods * size
+        total0 = zeroth
+        total1 = first + shift * zeroth
+        total2 = second + 2 * shift * first + shift * shift * zeroth
+        if not periods.any():
+            return total0, total1, total2
+        whole0, whole1, whole2 = self.listed(growth_at, np.where(periods > 0, size, 0))
+        pairs = sum_of_first(periods)
+        squares = (periods - 1) * periods * (2 * periods - 1) // 6
+        total0 = total0 + periods * whole0
+        total1 = total1 + periods * whole1 + size * pairs * whole0
+        total2 = total2 + periods * whole2 + 2 * size * pairs * whole1 + size * size * squares * whole0
+        return total0, total1, total2
