@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from simulator.allocators.pools import PagedPool
+from simulator.cluster import simulate
+from simulator.schedulers.config import EngineConfig
 from simulator.specs import AttentionLayers
 from simulator.step_time.config import RooflineConfig, build_step_time
 from tests.step_time_support import GPUS, model
 from workloads.workload import Workload
-
-cluster = pytest.importorskip("simulator.cluster", reason="the engine is not there yet")
 
 HYBRID = model(
     (
@@ -30,9 +31,6 @@ HYBRID = model(
 
 @pytest.mark.parametrize("seed", range(4))
 def test_leaps_and_steps_end_at_the_same_picosecond(seed: int) -> None:
-    from simulator.allocators.pools import PagedPool
-    from simulator.schedulers.config import EngineConfig
-
     random = np.random.default_rng(seed)
     n = 120
     nothing = np.zeros(n, dtype=np.int64)
@@ -49,7 +47,7 @@ def test_leaps_and_steps_end_at_the_same_picosecond(seed: int) -> None:
     step_time = build_step_time(RooflineConfig(), model=HYBRID, gpu=GPUS["h100_sxm"])
     assert step_time.windows == (128, 200)
     leaps, steps = (
-        cluster.simulate(workload, engine, PagedPool(200 + 200 * seed, 16), step_time, stepwise=stepwise)
+        simulate(workload, engine, PagedPool(200 + 200 * seed, 16), step_time, stepwise=stepwise)
         for stepwise in (False, True)
     )
     for name, column in leaps.request_columns().items():

@@ -7,27 +7,20 @@ more of its data sheet (0.94 of bandwidth, 1.0 of the fp32-accumulate FLOP/s) th
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import numpy as np
-import pytest
+from numpy.typing import NDArray
 
-from simulator.specs import GpuSpec, ModelSpec, Parallelism
+from simulator.allocators.pools import PagedPool
+from simulator.catalog import find_gpu, find_model
+from simulator.cluster import simulate
+from simulator.schedulers.config import EngineConfig
 from simulator.step_time.config import RooflineConfig, build_step_time
-from tests.step_time_support import GPUS, llama_8b
 from tests.support import DATA, needs_shared
 from workloads.workload import PS_PER_S, Workload
 
-cluster = pytest.importorskip("simulator.cluster", reason="the engine is not there yet")
+FloatColumn = NDArray[np.float64]
 RUN = DATA / "measured" / "rtx4090_llama31_8b"
-
-
-def catalogue() -> tuple[ModelSpec, GpuSpec]:
-    """Catalogue entries, which are what a scenario would use; the shapes given by hand where it is not there."""
-    catalog: Any = pytest.importorskip("simulator.catalog")
-    if not hasattr(catalog, "find_model"):
-        return llama_8b(), GPUS["rtx_4090"]
-    return catalog.find_model("llama-3.1-8b"), catalog.find_gpu("rtx-4090")
 
 
 def measured_rows() -> list[dict[str, float]]:
@@ -51,17 +44,13 @@ def workload(rows: list[dict[str, float]]) -> Workload:
 
 
 @needs_shared
-def test_defaults_land_near_the_measured_run(record_property: Any) -> None:
-    from simulator.allocators.pools import PagedPool
-    from simulator.schedulers.config import EngineConfig
-
+def test_defaults_land_near_the_measured_run() -> None:
     rows = measured_rows()
-    model, gpu = catalogue()
-    log = cluster.simulate(
+    log = simulate(
         workload(rows),
         EngineConfig(max_model_len=32_768, max_num_seqs=256, max_num_batched_tokens=2048),
         PagedPool(num_gpu_blocks=2588, block_size=16),
-        build_step_time(RooflineConfig(), model=model, gpu=gpu, parallelism=Parallelism()),
+        build_step_time(RooflineConfig(), model=find_model("llama-3.1-8b"), gpu=find_gpu("rtx-4090")),
     )
     ours = log.request_columns()
     output = np.array([row["output_toks"] for row in rows])
@@ -78,7 +67,7 @@ def test_defaults_land_near_the_measured_run(record_property: Any) -> None:
     assert all(abs(error) < 0.08 for error in errors.values()), errors
 
 
-def tpot_ms(first_s: np.ndarray, last_s: np.ndarray, output_tokens: np.ndarray) -> float:
+def tpot_ms(first_s: FloatColumn, last_s: FloatColumn, output_tokens: FloatColumn) -> float:
     """Mean of (latency - TTFT) / (output tokens - 1)."""
     several = output_tokens > 1
     return float(1e3 * np.mean((last_s - first_s)[several] / (output_tokens[several] - 1)))
