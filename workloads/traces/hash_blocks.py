@@ -16,8 +16,8 @@ _USUAL = 512  # Mooncake's
 def fitting_block_size(prompt_tokens: IntColumn, counts: IntColumn) -> tuple[int, float]:
     """The block size that explains most rows, and the share of the rows with ids that it explains.
 
-    A row of p tokens has ceil(p/B) ids, or floor(p/B) where only full blocks are named. 512 wins where it is as
-    good as any; other sizes are powers of two.
+    A trace names ceil(p/B) ids for a prompt of p tokens, or floor(p/B) where it names full blocks only. 512 stands
+    where it explains at least half of the rows; other sizes are powers of two.
     """
     has = counts > 0
     if not np.any(has):
@@ -25,10 +25,11 @@ def fitting_block_size(prompt_tokens: IntColumn, counts: IntColumn) -> tuple[int
     prompt, count = prompt_tokens[has], counts[has]
 
     def share(size: int) -> float:
-        return float(np.mean((count == -(-prompt // size)) | (count == prompt // size)))
+        return max(float(np.mean(count == -(-prompt // size))), float(np.mean(count == prompt // size)))
 
-    sizes = [_USUAL, *(1 << k for k in range(15))]
-    return max(((size, share(size)) for size in sizes), key=lambda pair: pair[1])
+    if (usual := share(_USUAL)) >= 0.5:
+        return _USUAL, usual
+    return max(((1 << k, share(1 << k)) for k in range(15)), key=lambda pair: pair[1])
 
 
 class HashedSegments(Sequence[_Row]):

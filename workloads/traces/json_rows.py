@@ -21,7 +21,7 @@ def json_rows(text: TextIO, sink: RowSink) -> Iterator[tuple[int, dict[str, Any]
     if start.lstrip().startswith("["):
         yield from _of_array(text, start, first_line, sink)
         return
-    for number, line in enumerate(itertools.chain([start], text), 1):
+    for number, line in enumerate(itertools.chain([start], text), first_line):
         if sink.full:
             return
         if not line.strip():
@@ -50,6 +50,9 @@ def _of_array(text: TextIO, start: str, line: int, sink: RowSink) -> Iterator[tu
             line += buffer[at] == "\n"
             at += 1
         if at < len(buffer) and buffer[at] == "]":
+            if buffer[at + 1 :].strip() or text.read(_CHUNK).strip():
+                sink.rows_read += 1
+                sink.drop(line, "holds more after the end of its array; it is not read")
             return
         try:
             if at >= len(buffer):

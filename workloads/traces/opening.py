@@ -22,6 +22,9 @@ _FOREIGN = {
 }
 
 
+_CONVERSATION = {"conversations", "conversation", "messages"}
+
+
 @contextmanager
 def open_trace(path: Path, where: str) -> Iterator[TextIO]:
     """The text of ``path``. Raises WorkloadError where it cannot be read or is cut short."""
@@ -57,14 +60,10 @@ def detect_format(path: Path, where: str) -> str:
     if start[0] == "[":
         return "sharegpt" if _is_conversation(start) else "jsonl"
     if start[0] == "{":
-        first = start.split("\n", 1)[0]
-        try:
-            keys = set(json.loads(first))
-        except ValueError:
-            keys = {name for name in ("hash_ids", "conversations", "messages") if f'"{name}"' in head}
-        if keys & {"conversations", "conversation", "messages"}:
+        keys = _first_keys(start, head)
+        if keys & _CONVERSATION:
             return "sharegpt"
-        return "mooncake" if "hash_ids" in keys and "timestamp" in keys else "jsonl"
+        return "mooncake" if {"hash_ids", "timestamp"} <= keys else "jsonl"
     return _table_format(start.split("\n", 1)[0])
 
 
@@ -79,8 +78,20 @@ def _table_format(header: str) -> str:
     return "csv"
 
 
+def _first_keys(start: str, head: str) -> set[str]:
+    """Keys of the first line that is an object with at least two; a broken first line must not decide."""
+    for line in start.split("\n")[:100]:
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict) and (len(value) > 1 or value.keys() & _CONVERSATION):
+            return set(value)
+    return {name for name in ("hash_ids", "timestamp", *_CONVERSATION) if f'"{name}"' in head}
+
+
 def _is_conversation(head: str) -> bool:
-    return any(f'"{name}"' in head for name in ("conversations", "conversation", "messages"))
+    return any(f'"{name}"' in head for name in _CONVERSATION)
 
 
 def _neighbours(path: Path) -> list[str]:
