@@ -33,10 +33,6 @@ class ContiguousKv:
         self._held: dict[int, Extent] = {}  # row -> its extent
 
     @property
-    def used_slots(self) -> int:
-        return self.pool.total_slots - self.extents.free_slots
-
-    @property
     def free_units(self) -> int:
         return self.extents.free_slots
 
@@ -103,13 +99,12 @@ class ContiguousKv:
     def horizon(self, step: int, most: int) -> int:
         return most
 
-    def advance(self, step: int, steps: int) -> None:
-        """Nothing to do: the reservation covers all growth."""
-
-    def growth(self, step: int, steps: int) -> list[int]:
+    def advance(self, step: int, steps: int) -> list[int]:
+        """Nothing to do, and nothing taken: the reservation covers all growth."""
         return []
 
     def check(self) -> None:
         self.extents.check()
         held = sum(extent.length for extent in self._held.values())
-        assert held == self.used_slots, f"{held} slots have an owner, {self.used_slots} are used"
+        used = self.pool.total_slots - self.extents.free_slots
+        assert held == used, f"{held} slots have an owner, {used} are used"

@@ -44,10 +44,6 @@ class PagedKv:
         self._decoders: list[dict[int, Holder]] = [{} for _ in range(block_size)]
 
     @property
-    def used_slots(self) -> int:
-        return (self.blocks.usable_blocks - self.blocks.free_blocks) * self.block_size
-
-    @property
     def free_units(self) -> int:
         return self.blocks.free_blocks
 
@@ -142,14 +138,12 @@ class PagedKv:
             steps += 1
         return min(steps, most)
 
-    def advance(self, step: int, steps: int) -> None:
+    def advance(self, step: int, steps: int) -> list[int]:
         if steps > self.horizon(step, steps):
             raise ValueError(f"{steps} steps from step {step} on need more blocks than are free")
         for now in range(step, step + steps):
             for holder in self._decoders[now % self.block_size].values():
                 holder.extent.extend(self.blocks.take()[0])
-
-    def growth(self, step: int, steps: int) -> list[int]:
         return [self.demand(now) for now in range(step, step + min(steps, self.block_size))]
 
     def check(self) -> None:
