@@ -21,7 +21,7 @@ import numpy as np
 
 from simulator.errors import InputError
 from simulator.metrics_exact import ratio
-from simulator.metrics_gaps import Gaps, gaps_of, order_statistics
+from simulator.metrics_gaps import GapCollector, Gaps, order_statistics
 from simulator.metrics_limit import StepHint, binding_limit, wait_shares
 from simulator.metrics_occupancy import Occupancy, occupancy
 from simulator.metrics_requests import (
@@ -66,13 +66,15 @@ def summarize(log: RunLog, options: MetricsOptions | None = None) -> dict[str, A
     options = options or MetricsOptions()
     check_slo(options.slo)
     facts = RequestFacts.of(log)
-    use = occupancy(log, facts)
     warmup_ps = _warmup_ps(facts, options.warmup_s)
+    gaps = GapCollector(warmup_ps)
+    use = occupancy(log, facts, gaps)
     measured = facts.columns["arrival_ps"] >= warmup_ps if warmup_ps is not None else np.ones(len(facts), bool)
     if warmup_ps is not None and not measured.any():
         raise InputError("no request arrived after the warm-up", where="warmup_s", remedy="shorten the warm-up")
-    latencies = _latencies(facts, measured) | _gap_statistics(gaps_of(log.replicas, warmup_ps))
-    limits, good = _objectives(facts, latencies, options.slo, measured)
+    latencies = _latencies(facts, measured) | _gap_statistics(gaps.gaps())
+    by_class = _by_class(facts, latencies, measured)
+    limits, good = _objectives(facts, latencies, by_class, options.slo)
     return {
         **_counts(log, facts, use),
         **_throughputs(facts, use, good),
@@ -88,7 +90,7 @@ def summarize(log: RunLog, options: MetricsOptions | None = None) -> dict[str, A
         "wait_shares": wait_shares(log, use),
         "saturated": is_saturated(log, facts),
         "slo": _slo_block(limits, good),
-        "classes": _classes(facts, measured, good),
+        "classes": _classes(facts, by_class, good),
         "confidence_95": _intervals(facts, measured),
         "measured_requests": int((measured & facts.finished).sum()),
         "warmup_s": options.warmup_s,
@@ -168,20 +170,29 @@ def _gap_statistics(gaps: Gaps) -> dict[str, float | None]:
     return {f"{stat}_itl_ms": points[stat] for stat in stats}
 
 
+def _by_class(
+    facts: RequestFacts, latencies: dict[str, float | None], measured: np.ndarray
+) -> list[dict[str, float | None]]:
+    """The latency statistics of each class; the steps do not know classes, so ITL is not among them."""
+    if len(facts.classes) == 1:
+        return [{key: value for key, value in latencies.items() if not key.endswith("_itl_ms")}]
+    return [_latencies(facts, measured & (facts.class_index == i)) for i in range(len(facts.classes))]
+
+
 def _objectives(
-    facts: RequestFacts, latencies: Mapping[str, float | None], default: Slo, measured: np.ndarray
+    facts: RequestFacts,
+    latencies: Mapping[str, float | None],
+    by_class: list[dict[str, float | None]],
+    default: Slo,
 ) -> tuple[list[Limit], np.ndarray | None]:
-    """Every class's limits judged, and which requests were good (None when no class has an SLO)."""
+    """Every class's limits judged (ITL over all tokens), and which requests were good (None: no class has an SLO)."""
     limits: list[Limit] = []
     good = np.zeros(len(facts), dtype=bool)
     for index, request_class in enumerate(facts.classes):
         slo: Slo = request_class.slo or default
         check_slo(slo, where=f"classes.{request_class.name}.slo")
-        members = facts.class_index == index
-        # the steps do not know classes: ITL is judged over all tokens
-        own = dict(latencies) | _latencies(facts, members & measured)
-        limits += judge(request_class.name, slo, own)
-        good |= members & good_requests(facts, slo)
+        limits += judge(request_class.name, slo, {**latencies, **by_class[index]})
+        good |= (facts.class_index == index) & good_requests(facts, slo)
     return limits, good if limits else None
 
 
@@ -195,7 +206,9 @@ def _slo_block(limits: list[Limit], good: np.ndarray | None) -> dict[str, Any] |
     }
 
 
-def _classes(facts: RequestFacts, measured: np.ndarray, good: np.ndarray | None) -> dict[str, dict[str, Any]]:
+def _classes(
+    facts: RequestFacts, by_class: list[dict[str, float | None]], good: np.ndarray | None
+) -> dict[str, dict[str, Any]]:
     out = {}
     for index, request_class in enumerate(facts.classes):
         members = facts.class_index == index
@@ -207,7 +220,7 @@ def _classes(facts: RequestFacts, measured: np.ndarray, good: np.ndarray | None)
             "total_input_tokens": int(facts.prompt_tokens[done].sum()),
             "total_output_tokens": int(facts.columns["generated_tokens"][done].sum()),
             "slo_attainment": None if good is None else ratio(int((good & members).sum()), int(members.sum())),
-            **_latencies(facts, members & measured),
+            **by_class[index],
         }
     return out
 

@@ -6,8 +6,8 @@ the number of gaps that are at most x is
 
     C(x) = Σ_points w·[value ≤ x] + Σ_progressions w·min(m, ⌊(x − lo)/step⌋ + 1)   (terms below 0 count 0).
 
-The r-th smallest gap is the least x with C(x) > r: found by bisection over the integers, on ever fewer
-progressions. What it costs depends on the rows, not on the steps they stand for.
+The r-th smallest gap is the least x with C(x) > r: the integers are halved, on ever fewer progressions, until few
+terms are left to sort. What it costs depends on the rows, not on the steps they stand for.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from simulator.metrics_exact import ratio, sum_of_first, sum_of_first_squares, sum_of_products
-from simulator.metrics_steps import step_blocks
-from simulator.run_log import IntColumn, ReplicaLog
+from simulator.run_log import IntColumn
 
+_FEW_TERMS = 1 << 15
+"""Brackets with fewer terms are sorted, larger ones halved: speed only, like the next two."""
 _SAMPLE = 2048
 _MARGIN = 0.02
-"""Ranks are first bracketed by this share of the population, guessed from a sample: speed only, never the answer."""
+"""Ranks are first bracketed by this share of the population, guessed from a sample: speed only."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,22 @@ class Gaps:
         reached = np.minimum((x - self.low) // self.step + 1, self.terms)
         return points + int((self.weight * np.maximum(reached, 0)).sum())
 
+    def terms_in(self, above: int, most: int) -> tuple[IntColumn, IntColumn] | None:
+        """The gaps in (above, most] in order, and their cumulated weights; None when there are too many terms."""
+        before = np.clip((above - self.low) // self.step + 1, 0, self.terms)
+        until = np.clip((most - self.low) // self.step + 1, 0, self.terms)
+        lengths = until - before
+        total = int(lengths.sum())
+        if total > _FEW_TERMS:
+            return None
+        index = np.arange(total) - np.repeat(np.cumsum(lengths) - lengths - before, lengths)
+        keep = (self.value > above) & (self.value <= most)
+        terms = np.repeat(self.low, lengths) + index * np.repeat(self.step, lengths)
+        values = np.concatenate((self.value[keep], terms))
+        weights = np.concatenate((self.value_weight[keep], np.repeat(self.weight, lengths)))
+        order = np.argsort(values, kind="stable")
+        return values[order], np.cumsum(weights[order])
+
     def within(self, above: int, most: int) -> Gaps:
         """The points and progressions that have or may have terms in (above, most]. Totals are not kept."""
         keep = (self.value > above) & (self.value <= most)
@@ -72,53 +90,61 @@ class Gaps:
         )
 
 
-def gaps_of(replicas: Iterable[ReplicaLog], from_ps: int | None = None) -> Gaps:
-    """All inter-token gaps of a run; with ``from_ps`` those of steps that start at or after it.
+class GapCollector:
+    """Collects the gaps of a run, a block of rows at a time; with ``from_ps`` those of steps that start then or later.
 
     Gaps that are not one step long (``irregular_gaps_ps``) carry no time in the log and are always kept.
     """
-    parts: list[tuple[IntColumn, ...]] = []
-    totals = [0, 0, 0]
-    for replica in replicas:
-        for steps in step_blocks(replica):
-            _add(steps if from_ps is None else _since(steps, from_ps), parts, totals)
-        irregular = np.array(replica.irregular_gaps_ps, dtype=np.int64)
-        none = irregular[:0]
-        parts.append((irregular, np.ones_like(irregular), none, none, none, none))
-        totals[0] += len(irregular)
-        totals[1] += sum_of_products(irregular)
-        totals[2] += sum_of_products(irregular, irregular)
-    value, value_weight, low, step, terms, weight = map(np.concatenate, zip(*parts, strict=True))
-    return Gaps(value, value_weight, low, step, terms, weight, *totals)
 
+    def __init__(self, from_ps: int | None = None) -> None:
+        self._from_ps = from_ps
+        self._parts: list[tuple[IntColumn, ...]] = []
+        self._count = self._total = self._squares = 0
 
-def _add(steps: dict[str, IntColumn], parts: list[tuple[IntColumn, ...]], totals: list[int]) -> None:
-    k, d, g = steps["steps"], steps["duration_ps"], steps["growth_ps"]
-    regular = steps["regular"]
-    later = steps["decodes"] * (k > 1)  # tokens that get each further gap of the row
-    index_sum, square_sum = sum_of_first(k), sum_of_first_squares(k)
-    totals[0] += int(regular.sum()) + sum_of_products(later, k - 1)
-    totals[1] += sum_of_products(regular, d) + sum_of_products(later, steps["length_ps"] - d)
-    totals[2] += (
-        sum_of_products(regular, d, d)
-        + sum_of_products(later, k - 1, d, d)
-        + sum_of_products(later, 2 * index_sum, d, g)
-        + sum_of_products(later, square_sum, g, g)
-    )
-    second, last = d + g, d + (k - 1) * g
-    first = regular > 0
-    point = (later > 0) & ((g == 0) | (k == 2))
-    many = (later > 0) & (g != 0) & (k > 2)
-    parts.append(
-        (
-            np.concatenate((d[first], second[point])),
-            np.concatenate((regular[first], (later * (k - 1))[point])),
-            np.minimum(second, last)[many],
-            np.abs(g)[many],
-            (k - 1)[many],
-            later[many],
+    def add_irregular(self, gaps_ps: IntColumn) -> None:
+        """Adds gaps one by one."""
+        none = gaps_ps[:0]
+        self._parts.append((gaps_ps, np.ones_like(gaps_ps), none, none, none, none))
+        self._count += len(gaps_ps)
+        self._total += sum_of_products(gaps_ps)
+        self._squares += sum_of_products(gaps_ps, gaps_ps)
+
+    def add_steps(self, steps: dict[str, IntColumn]) -> None:
+        """Adds the gaps of a block of ``metrics_steps.step_blocks``."""
+        if self._from_ps is not None:
+            steps = _since(steps, self._from_ps)
+        k, d, g = steps["steps"], steps["duration_ps"], steps["growth_ps"]
+        regular = steps["regular"]
+        later = steps["decodes"] * (k > 1)  # tokens that get each further gap of the row
+        weight = later * (k - 1)
+        self._count += int(regular.sum()) + int(weight.sum())
+        self._total += sum_of_products(regular, d) + sum_of_products(later, steps["length_ps"] - d)
+        self._squares += (
+            sum_of_products(regular + weight, d, d)
+            + sum_of_products(later, 2 * sum_of_first(k), d, g)
+            + sum_of_products(later, sum_of_first_squares(k), g, g)
         )
-    )
+        second, last = d + g, d + (k - 1) * g
+        first = regular > 0
+        point = (later > 0) & ((g == 0) | (k == 2))
+        many = (later > 0) & (g != 0) & (k > 2)
+        self._parts.append(
+            (
+                np.concatenate((d[first], second[point])),
+                np.concatenate((regular[first], weight[point])),
+                np.minimum(second, last)[many],
+                np.abs(g)[many],
+                (k - 1)[many],
+                later[many],
+            )
+        )
+
+    def gaps(self) -> Gaps:
+        """All that was added."""
+        nothing = np.empty(0, dtype=np.int64)
+        parts = self._parts or [(nothing,) * 6]
+        value, value_weight, low, step, terms, weight = map(np.concatenate, zip(*parts, strict=True))
+        return Gaps(value, value_weight, low, step, terms, weight, self._count, self._total, self._squares)
 
 
 def _since(steps: dict[str, IntColumn], from_ps: int) -> dict[str, IntColumn]:
@@ -158,26 +184,35 @@ def order_statistics(gaps: Gaps, ranks: Iterable[int]) -> dict[int, int]:
         if lowest <= pivot < highest and pivot not in counted:
             counted[pivot] = gaps.at_most(pivot)
     bounds = sorted(counted)
-    found = {}
-    for rank in wanted:
-        place = next(i for i in range(1, len(bounds)) if counted[bounds[i]] > rank)
-        above, most = bounds[place - 1], bounds[place]
-        found[rank] = _bisect(gaps.within(above, most), above, most, rank - counted[above])
+    found: dict[int, int] = {}
+    for above, most in pairwise(bounds):
+        inside = [rank for rank in wanted if counted[above] <= rank < counted[most]]
+        if inside:
+            _select(gaps.within(above, most), above, most, counted[above], inside, found)
     return found
 
 
-def _bisect(gaps: Gaps, above: int, most: int, rank: int) -> int:
-    """The least x in (above, most] such that more than ``rank`` gaps of (above, x] exist."""
+def _select(gaps: Gaps, above: int, most: int, base: int, ranks: list[int], found: dict[int, int]) -> None:
+    """Finds the ranks that lie in (above, most], of which ``base`` gaps lie below; halves until few terms are left."""
     while most - above > 1:
+        values = gaps.terms_in(above, most)
+        if values is not None:
+            ordered, cumulated = values
+            places = np.searchsorted(cumulated, np.array(ranks) - base, side="right")
+            found.update(zip(ranks, ordered[places].tolist(), strict=True))
+            return
         middle = (above + most) // 2
-        reached = gaps.at_most(middle) - gaps.at_most(above)
-        if reached > rank:
-            most = middle
+        upper_base = base + gaps.at_most(middle) - gaps.at_most(above)
+        lower = [rank for rank in ranks if rank < upper_base]
+        upper = [rank for rank in ranks if rank >= upper_base]
+        if lower and upper:
+            _select(gaps.within(above, middle), above, middle, base, lower, found)
+        if upper:
+            above, base, ranks = middle, upper_base, upper
         else:
-            rank -= reached
-            above = middle
+            most = middle
         gaps = gaps.within(above, most)
-    return most
+    found.update(dict.fromkeys(ranks, most))
 
 
 def _pivots(gaps: Gaps, ranks: list[int]) -> list[int]:

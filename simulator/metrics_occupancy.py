@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from simulator.metrics_exact import ratio, sum_of_first, sum_of_first_squares, sum_of_products
+from simulator.metrics_gaps import GapCollector
 from simulator.metrics_requests import RequestFacts
 from simulator.metrics_steps import BrokenRunLogError, GrowthMoments, step_blocks
 from simulator.run_log import NOT_YET, HeadWait, IntColumn, ReplicaLog, RunLog, Status
@@ -65,8 +66,11 @@ class Occupancy:
         }
 
 
-def occupancy(log: RunLog, facts: RequestFacts) -> Occupancy:
-    """The integrals of a run. Raises BrokenRunLogError where Little's law does not hold to the picosecond."""
+def occupancy(log: RunLog, facts: RequestFacts, gaps: GapCollector | None = None) -> Occupancy:
+    """The integrals of a run; hands the steps to ``gaps`` too, so that they are read once.
+
+    Raises BrokenRunLogError where Little's law does not hold to the picosecond.
+    """
     arrivals = facts.columns["arrival_ps"]
     first_ps = int(arrivals.min()) if len(arrivals) else log.end_ps
     use = Occupancy(duration_ps=log.end_ps - first_ps)
@@ -74,6 +78,10 @@ def occupancy(log: RunLog, facts: RequestFacts) -> Occupancy:
         use.total += replica.pool.total_slots * use.duration_ps
         for steps in step_blocks(replica):
             _add_steps(use, replica, steps)
+            if gaps is not None:
+                gaps.add_steps(steps)
+        if gaps is not None:
+            gaps.add_irregular(np.array(replica.irregular_gaps_ps, dtype=np.int64))
         use.reservable += _reservable(replica, log.end_ps)
     use.waiting = waiting_time(log, facts)
     _check_little(log, facts, use)

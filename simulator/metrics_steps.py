@@ -21,7 +21,7 @@ from simulator.errors import KvplanError
 from simulator.metrics_exact import sum_of_first
 from simulator.run_log import SEGMENT_COLUMNS, IntColumn, ReplicaLog
 
-ROWS_PER_BLOCK = 1 << 17
+ROWS_PER_BLOCK = 1 << 15
 MAX_STEPS_PER_ROW = 1 << 20
 """A row stands for fewer steps than this, so that the cube of the number fits in 64 bits."""
 
