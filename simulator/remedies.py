@@ -1,67 +1,195 @@
-"""What an error offers: the nearest valid word, or the number that was meant."""
+"""Changes that make a deployment fit: each one is computed, none is a rule of thumb."""
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
-import re
-import typing
-from collections.abc import Iterable
-from typing import Any, Literal
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 
-_SIZES = {
-    "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40,
-    "": 1,
-}  # fmt: skip
-_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+from simulator.catalog import find_gpu, gpu_names
+from simulator.memory_budget import MemoryBudget, Remedy, compute
+from simulator.memory_settings import MemorySettings
+from simulator.rank_memory import valid_tensor_parallel_sizes
+from simulator.specs import DTYPE_BITS, GpuSpec, ModelSpec, Parallelism
 
-
-def did_you_mean(word: str, valid: Iterable[str]) -> str:
-    """A remedy for a word that is not among the valid ones: the nearest, or all of them."""
-    known = sorted(valid)
-    plain = re.sub(r"[^a-z0-9]", "", word.lower())
-    for name in known:
-        if re.sub(r"[^a-z0-9]", "", name.lower()) == plain:
-            return f"did you mean {name}?"
-    close = difflib.get_close_matches(word.lower(), known, n=2, cutoff=0.6)
-    if close:
-        return f"did you mean {' or '.join(close)}?"
-    return f"valid: {', '.join(known)}" if known else "delete it"
+_HIGHEST_FRACTION = 0.97  # above it the CUDA context has no room on most GPUs
+_MOST_GPUS = 64
+_ENOUGH = 3
+_SHORTEST = 16  # a context below this is no remedy
 
 
-def named(hint: Any) -> str:
-    if dataclasses.is_dataclass(hint):
-        return "a mapping"
-    origin = typing.get_origin(hint)
-    if origin is typing.Annotated:
-        return named(typing.get_args(hint)[0])
-    if origin is Literal:
-        return " or ".join(map(str, typing.get_args(hint)))
-    names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
-    return names.get(hint, "a mapping" if origin is dict else "a list")
+def find_remedies(
+    model: ModelSpec, gpu: GpuSpec, parallelism: Parallelism, settings: MemorySettings, found: MemoryBudget
+) -> tuple[Remedy, ...]:
+    """Single changes that work; where they are fewer than three, also pairs (smaller weights or more GPUs, and a
+    shorter context)."""
+    remedies = [remedy for remedy in _single(model, gpu, parallelism, settings, found) if remedy]
+    if len(remedies) < _ENOUGH:
+        remedies += [remedy for remedy in _pairs(model, gpu, parallelism, settings, found) if remedy]
+    return tuple(remedies)
 
 
-def number_remedy(data: Any, key: str) -> str:
-    """What to write instead of a text that was meant as a number: "16GiB", "10s", "1_000", "'8'"."""
-    if not isinstance(data, str):
-        return "write a number" if data is not None else "give a number or delete the key"
-    plain = data.strip().replace("_", "").replace(",", "")
-    try:
-        return f"write {float(plain):g} without quotes, commas or underscores" if plain else "write a number"
-    except ValueError:
-        pass
-    sized = re.fullmatch(r"([0-9.]+)\s*([kmgt]?i?)b(?:ytes)?", plain, re.IGNORECASE)
-    timed = re.fullmatch(r"([0-9.]+)\s*(ms|s|min|m|h)", plain, re.IGNORECASE)
-    try:
-        if sized and "bytes" in key and sized[2].lower() in _SIZES:
-            return f"write bytes as a plain number: {round(float(sized[1]) * _SIZES[sized[2].lower()])}"
-        if timed and key.endswith(("_s", "_ms")):
-            seconds = float(timed[1]) * _SECONDS[timed[2].lower()]
-            return f"write a plain number: {seconds * (1000 if key.endswith('_ms') else 1):g}"
-    except ValueError:
-        pass
-    unit = re.search(r"_(tokens|blocks|bytes|seqs|s|ms|us|ns|rps|gib|gb|len)$", key)
-    name = {"len": "tokens", "rps": "requests per second", "seqs": "sequences"}.get(
-        unit[1] if unit else "", unit[1] if unit else ""
+def _single(
+    model: ModelSpec, gpu: GpuSpec, parallelism: Parallelism, settings: MemorySettings, found: MemoryBudget
+) -> Iterator[Remedy | None]:
+    resolved = found.settings
+    yield _shorter(model, gpu, parallelism, settings, found)
+    yield _higher_fraction(model, gpu, parallelism, settings, resolved.gpu_memory_utilization)
+    yield _smaller_steps(model, gpu, parallelism, settings, found)
+    if DTYPE_BITS.get(resolved.kv_cache_dtype, 8) > 8:
+        yield _try(model, gpu, parallelism, settings, "kv_cache_dtype", "fp8", "fp8 KV cache")
+    for dtype in _smaller_weights(model, found):
+        yield _try(model, gpu, parallelism, settings, "weight_dtype", dtype, f"{dtype} weights")
+    yield _wider(model, gpu, parallelism, settings, "")
+    yield _larger_gpu(model, gpu, parallelism, settings)
+
+
+def _pairs(
+    model: ModelSpec, gpu: GpuSpec, parallelism: Parallelism, settings: MemorySettings, found: MemoryBudget
+) -> Iterator[Remedy | None]:
+    for dtype in _smaller_weights(model, found):
+        changed = replace(settings, weight_dtype=dtype)
+        now = compute(model, gpu, parallelism, changed)
+        yield _shorter(model, gpu, parallelism, changed, now, {"weight_dtype": dtype}, f"{dtype} weights and ")
+    for size in _wider_sizes(model, parallelism):
+        wider = replace(parallelism, tensor_parallel_size=size)
+        now = compute(model, gpu, wider, settings)
+        more: dict[str, object] = {"tensor_parallel_size": size}
+        shorter = _shorter(model, gpu, wider, settings, now, more, f"tensor_parallel_size {size} and ")
+        if shorter:
+            yield shorter
+            break
+    low = replace(settings, weight_dtype="fp8", kv_cache_dtype="fp8")
+    keys: dict[str, object] = {"weight_dtype": "fp8", "kv_cache_dtype": "fp8"}
+    if found.settings.weight_dtype is None:
+        yield _wider(model, gpu, parallelism, low, "with fp8 weights and fp8 KV cache", keys)
+    yield _larger_and_wider(model, gpu, parallelism, settings)
+
+
+def _smaller_weights(model: ModelSpec, found: MemoryBudget) -> list[str]:
+    """Formats in which the weights would take clearly less than they do."""
+    if found.settings.weight_dtype is not None:
+        return []
+    now = model.weight_bytes / model.parameters
+    return [dtype for dtype in ("fp8", "int4") if now > DTYPE_BITS[dtype] / 8 * 1.5]
+
+
+def _try(
+    model: ModelSpec,
+    gpu: GpuSpec,
+    parallelism: Parallelism,
+    settings: MemorySettings,
+    key: str,
+    value: object,
+    words: str,
+) -> Remedy | None:
+    changed = MemorySettings(**{**asdict(settings), key: value})
+    return _remedy(compute(model, gpu, parallelism, changed), words, {key: value})
+
+
+def _remedy(found: MemoryBudget, change: str, settings: dict[str, object]) -> Remedy | None:
+    if not found.fits:
+        return None
+    text = (
+        f"{change}: {found.kv_pool_bytes_per_gpu / (1 << 30):.2f} GiB of KV a GPU, {found.kv_cache_tokens:,} tokens, "
+        f"{found.max_concurrency:.2f}x at {found.settings.max_model_len} tokens"
     )
-    return f"write a plain number{f' of {name}' if name else ''}, without a unit"
+    return Remedy(text, settings, found.kv_cache_tokens, found.max_concurrency)
+
+
+def _shorter(
+    model: ModelSpec,
+    gpu: GpuSpec,
+    parallelism: Parallelism,
+    settings: MemorySettings,
+    found: MemoryBudget,
+    keys: dict[str, object] | None = None,
+    words: str = "",
+) -> Remedy | None:
+    longest = found.largest_max_model_len
+    if not _SHORTEST <= longest < found.settings.max_model_len:
+        return None
+    text = f"{words}max_model_len {longest} (the largest that fits)"
+    now = compute(model, gpu, parallelism, replace(settings, max_model_len=longest))
+    return _remedy(now, text, {**(keys or {}), "max_model_len": longest})
+
+
+def _higher_fraction(
+    model: ModelSpec, gpu: GpuSpec, parallelism: Parallelism, settings: MemorySettings, now: float
+) -> Remedy | None:
+    percent = int(now * 100) + 1
+    while percent <= int(_HIGHEST_FRACTION * 100):
+        fraction = percent / 100
+        words = f"gpu_memory_utilization {fraction:g}"
+        remedy = _try(model, gpu, parallelism, settings, "gpu_memory_utilization", fraction, words)
+        if remedy:
+            return remedy
+        percent += 1
+    return None
+
+
+def _smaller_steps(
+    model: ModelSpec, gpu: GpuSpec, parallelism: Parallelism, settings: MemorySettings, found: MemoryBudget
+) -> Remedy | None:
+    """A smaller step needs less activation memory: token budget and batch halved until it fits."""
+    tokens, seqs = found.settings.max_num_batched_tokens, found.settings.max_num_seqs
+    while tokens > 512 or seqs > 16:
+        tokens, seqs = max(512, tokens // 2), max(16, seqs // 2)
+        changed = replace(settings, max_num_batched_tokens=max(tokens, seqs), max_num_seqs=seqs)
+        words = f"max_num_batched_tokens {max(tokens, seqs)} and max_num_seqs {seqs}"
+        keys: dict[str, object] = {"max_num_batched_tokens": max(tokens, seqs), "max_num_seqs": seqs}
+        remedy = _remedy(compute(model, gpu, parallelism, changed), words, keys)
+        if remedy:
+            return remedy
+    return None
+
+
+def _wider(
+    model: ModelSpec,
+    gpu: GpuSpec,
+    parallelism: Parallelism,
+    settings: MemorySettings,
+    words: str,
+    keys: dict[str, object] | None = None,
+) -> Remedy | None:
+    """The smallest larger tensor-parallel size that fits."""
+    for size in _wider_sizes(model, parallelism):
+        wider = replace(parallelism, tensor_parallel_size=size)
+        change = f"tensor_parallel_size {size} {words}".strip()
+        more: dict[str, object] = {**(keys or {}), "tensor_parallel_size": size}
+        remedy = _remedy(compute(model, gpu, wider, settings), change, more)
+        if remedy:
+            return remedy
+    return None
+
+
+def _wider_sizes(model: ModelSpec, parallelism: Parallelism) -> list[int]:
+    """Powers of two above the present size that divide the heads."""
+    now = parallelism.tensor_parallel_size
+    return [s for s in valid_tensor_parallel_sizes(model, _MOST_GPUS) if s > now and s & (s - 1) == 0]
+
+
+def _larger_gpu(model: ModelSpec, gpu: GpuSpec, parallelism: Parallelism, settings: MemorySettings) -> Remedy | None:
+    """The GPU of the catalogue with the least memory that fits."""
+    larger = [other for other in map(find_gpu, gpu_names()) if other.memory_bytes > gpu.memory_bytes]
+    for other in sorted(larger, key=lambda spec: (spec.memory_bytes, spec.name)):
+        words = f"GPU {other.name} ({other.memory_bytes / (1 << 30):.1f} GiB)"
+        remedy = _remedy(compute(model, other, parallelism, settings), words, {"gpu": other.name})
+        if remedy:
+            return remedy
+    return None
+
+
+def _larger_and_wider(
+    model: ModelSpec, gpu: GpuSpec, parallelism: Parallelism, settings: MemorySettings
+) -> Remedy | None:
+    """Fewest GPUs of a larger kind, then the smallest kind."""
+    larger = [other for other in map(find_gpu, gpu_names()) if other.memory_bytes > gpu.memory_bytes]
+    for size in _wider_sizes(model, parallelism):
+        wider = replace(parallelism, tensor_parallel_size=size)
+        for other in sorted(larger, key=lambda spec: (spec.memory_bytes, spec.name)):
+            words = f"GPU {other.name} and tensor_parallel_size {size}"
+            keys: dict[str, object] = {"gpu": other.name, "tensor_parallel_size": size}
+            remedy = _remedy(compute(model, other, wider, settings), words, keys)
+            if remedy:
+                return remedy
+    return None
