@@ -9,7 +9,7 @@ from annotated_types import Ge, Gt, Le
 
 from simulator.document import Document, Steps
 from simulator.errors import InputError
-from simulator.remedies import did_you_mean
+from simulator.suggestions import did_you_mean
 
 Preset = Literal["vllm", "vllm-v0", "sglang", "trtllm", "orca-max", "orca-pow2", "orca-oracle", "fastertransformer"]
 PRESETS = ("vllm", "vllm-v0", "sglang", "trtllm", "orca-max", "orca-pow2", "orca-oracle", "fastertransformer")

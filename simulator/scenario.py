@@ -11,9 +11,10 @@ import scenarios
 from simulator.document import Document, dotted, kind_of
 from simulator.engine_settings import read_aliases, refuse_what_is_not_there
 from simulator.errors import InputError, KvplanError
-from simulator.remedies import did_you_mean
+from simulator.metrics_slo import SLO_METRICS, SLO_STATS
+from simulator.suggestions import did_you_mean
 from simulator.scenario_bind import bind
-from simulator.scenario_settings import SLO_METRICS, SLO_STATISTICS, ScenarioSettings
+from simulator.scenario_settings import ScenarioSettings
 from simulator.scenario_yaml import parse_yaml, read_yaml
 from workloads.config import check_workload
 from workloads.errors import WorkloadError
@@ -38,12 +39,18 @@ class Scenario:
 
 @dataclass(frozen=True)
 class ScenarioFile:
-    """A loaded file. ``variants`` is empty where the file has none; then ``base`` is the run."""
+    """A loaded file: its variants by name, or ``base`` alone where it has none."""
 
     name: str
     document: Document
     base: Scenario | None
     variants: dict[str, Scenario]
+
+    @property
+    def scenario(self) -> Scenario:
+        """The only run of a file without variants."""
+        assert self.base is not None
+        return self.base
 
 
 def shipped_scenarios() -> dict[str, Path]:
@@ -192,7 +199,7 @@ def needs_gpu(settings: ScenarioSettings) -> bool:
 def _check_slo(document: Document, steps: tuple[str | int, ...], slo: dict[str, dict[str, float]]) -> None:
     for metric, limits in slo.items():
         for name, valid, at in [(metric, SLO_METRICS, (*steps, metric))] + [
-            (statistic, SLO_STATISTICS, (*steps, metric, statistic)) for statistic in limits
+            (statistic, SLO_STATS, (*steps, metric, statistic)) for statistic in limits
         ]:
             if name not in valid:
                 remedy = did_you_mean(name, valid)

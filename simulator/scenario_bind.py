@@ -21,7 +21,7 @@ import annotated_types
 
 from simulator.document import Document, Steps, dotted, kind_of
 from simulator.errors import InputError, KvplanError
-from simulator.remedies import did_you_mean, named, number_remedy
+from simulator.suggestions import did_you_mean, named, number_remedy
 from workloads.errors import WorkloadError
 
 T = TypeVar("T")

@@ -40,7 +40,8 @@ def resolved_yaml(data: dict[str, Any]) -> str:
 
 def scenario_sha256(data: dict[str, Any]) -> str:
     """Hash of the resolved content: files count by what they hold, so that it does not depend on where they lie."""
-    text = json.dumps(_without_places(data, ""), sort_keys=True, ensure_ascii=False)
+    settings = {key: value for key, value in data.items() if key != "assumptions"}
+    text = json.dumps(_without_places(settings, ""), sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

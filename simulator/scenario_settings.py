@@ -45,7 +45,7 @@ class CostSettings:
 
 
 @dataclass(frozen=True)
-class Limit:
+class Threshold:
     """A threshold on one number of ``result.json``: a miss makes the command exit with 4."""
 
     min: float | None = None
@@ -64,6 +64,7 @@ class ScenarioSettings:
         model: a catalogue name, a ``config.json`` or its folder, or the keys of a ``config.json`` inline.
         gpu: a catalogue name or inline numbers; not needed where neither memory nor step time asks for it.
         slo: metric (``ttft_ms``, ``tpot_ms``, ...) to statistic (``p99``, ``mean``, ...) to limit.
+        warmup_s: latency statistics leave out what arrived in this first time.
         expect: key of ``result.json`` (dots reach into it) to its threshold.
         assumptions: notes of an earlier resolution (``scenario.resolved.yaml``), listed again with the result.
     """
@@ -79,8 +80,9 @@ class ScenarioSettings:
     router: str = "round_robin"
     step_time: StepTimeConfig = field(default_factory=RooflineConfig)
     slo: Slo = field(default_factory=dict)
+    warmup_s: NotNegative = 0.0
     cost: CostSettings = field(default_factory=CostSettings)
-    expect: dict[str, Limit] = field(default_factory=dict)
+    expect: dict[str, Threshold] = field(default_factory=dict)
     assumptions: tuple[str, ...] = ()
 
 
@@ -89,7 +91,3 @@ class ScenarioWithVariants(ScenarioSettings):
     """A scenario file as a whole: ``variants`` maps a name to patches with dotted keys."""
 
     variants: dict[str, dict[str, Any] | None] = field(default_factory=dict)
-
-
-SLO_METRICS = ("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms", "queue_ms")
-SLO_STATISTICS = ("mean", "median", "p50", "p90", "p95", "p99")

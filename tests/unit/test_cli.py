@@ -1,0 +1,139 @@
+"""The commands' promises: clean stdout, exit codes, no traceback, foreign packages named."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from simulator.cli import app, console
+from simulator.cli.intruders import intruders
+from tests.support import DATA, ROOT, needs_shared
+
+
+def kvplan(*args: str) -> Result:
+    return CliRunner().invoke(app, list(args))
+
+
+def test_help_lists_what_is_there_and_nothing_else() -> None:
+    text = kvplan("--help").stdout
+    for name in ("run", "size", "workload", "verify", "catalog", "report", "schema"):
+        assert f"\n  {name} " in text
+    for name in console.LATER:
+        assert f"\n  {name} " not in text
+
+
+@pytest.mark.parametrize("command", ["run", "size", "workload", "report", "schema", "verify schedule", "catalog gpus"])
+def test_each_command_has_help_json_and_quiet(command: str) -> None:
+    result = kvplan(*command.split(), "--help")
+    assert result.exit_code == 0
+    assert "--json" in result.stdout and "--quiet" in result.stdout
+
+
+@pytest.mark.parametrize("args", [["sweep", "quickstart"], ["gpu", "check", "--json"], ["verify", "latency", "x.csv"]])
+def test_commands_of_later_are_refused_with_what_works(args: list[str]) -> None:
+    result = kvplan(*args)
+    assert result.exit_code == 2
+    assert "is not in this version" in result.stderr
+    assert (json.loads(result.stdout)["error"]["exit_code"] == 2) if "--json" in args else (result.stdout == "")
+
+
+@pytest.mark.parametrize("args", [["rum"], ["run"], ["run", "--sead", "3"], ["catalog", "gpu"], ["size", "--model"]])
+def test_usage_errors_exit_2(args: list[str]) -> None:
+    result = kvplan(*args)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.stderr
+
+
+def test_an_internal_error_is_one_line_and_exit_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("made for the test")
+
+    monkeypatch.setattr("simulator.scenario.load_scenario", broken)
+    monkeypatch.delenv("KVPLAN_DEBUG", raising=False)
+    result = kvplan("run", "quickstart")
+    assert result.exit_code == 1
+    assert "ZeroDivisionError: made for the test" in result.stderr
+    assert "KVPLAN_DEBUG=1" in result.stderr
+    assert "Traceback" not in result.stderr
+    monkeypatch.setenv("KVPLAN_DEBUG", "1")
+    assert isinstance(kvplan("run", "quickstart").exception, ZeroDivisionError)
+
+
+def test_interruption_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("simulator.run_scenario.run", interrupted)
+    out = tmp_path / "deep" / "out"
+    result = kvplan("run", "quickstart", "--out", str(out))
+    assert result.exit_code == 130
+    assert "interrupted" in result.stderr and "Traceback" not in result.stderr
+    assert not out.exists()
+
+
+def test_schema_is_json_schema_that_knows_the_kinds() -> None:
+    schema = json.loads(kvplan("schema").stdout)
+    assert {"name", "model", "workload", "engine", "variants"} <= schema["properties"].keys()
+    assert {"Poisson", "ClosedLoop", "Lognormal"} <= schema["$defs"].keys()
+    assert schema["additionalProperties"] is False
+
+
+def test_a_catalogue_entry_states_its_sources() -> None:
+    found = json.loads(kvplan("catalog", "gpus", "H100 SXM 80GB", "--json").stdout)["gpus"]
+    assert [gpu["name"] for gpu in found] == ["h100-sxm-80gb"]
+    assert found[0]["sources"]
+    every = json.loads(kvplan("catalog", "models", "--json").stdout)["models"]
+    assert {"llama-3.1-8b", "deepseek-v3"} <= {model["name"] for model in every}
+
+
+def test_a_foreign_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "reports").mkdir()
+    (tmp_path / "reports" / "__init__.py").write_text("", encoding="utf-8")
+    assert intruders(ROOT) == []
+    for name in [name for name in sys.modules if name.partition(".")[0] == "reports"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (line,) = intruders(ROOT)
+    assert "'reports'" in line and str(tmp_path / "reports") in line
+
+
+@pytest.mark.parametrize("name", ["simulator", "workloads", "reports"])
+def test_the_console_script_refuses_a_foreign_package(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "__init__.py").write_text("", encoding="utf-8")
+    start = "import sys; sys.path.append(sys.argv.pop()); from scenarios.start import app; app()"
+    proc = subprocess.run(
+        [sys.executable, "-c", start, "--help", str(ROOT)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert proc.returncode == 2
+    assert proc.stderr.startswith(f"kvplan: the package '{name}' at {tmp_path / name} shadows")
+    assert proc.stdout == ""
+
+
+@needs_shared
+def test_verify_schedule_counts_what_is_exact() -> None:
+    golden = DATA / "vllm_golden"
+    case = next(
+        path for path in sorted(golden.glob("*.config.json"))
+        if not any(json.loads(path.read_text())[k] for k in ("enable_prefix_caching", "async_scheduling", "kv_groups"))
+    )  # fmt: skip
+    prefix = str(case).removesuffix(".config.json")
+    good = kvplan("verify", "schedule", prefix, f"{prefix}.requests.jsonl")
+    assert good.exit_code == 0
+    assert good.stdout.splitlines()[-1] == "exact 1/1 cases"
+    both = kvplan("verify", "schedule", prefix, str(golden / "apc_full_hit_micro"))
+    assert both.exit_code == 4
+    assert both.stdout.splitlines()[-1] == "exact 1/2 cases"
+    empty = kvplan("verify", "schedule", str(golden / "nowhere"))
+    assert empty.exit_code == 2
