@@ -15,32 +15,10 @@ SCHEMA_VERSION = 1
 SECONDS_PER_HOUR = 3600
 
 _HEAD = [
-    "schema_version",
-    "name",
-    "variant",
-    "model_id",
-    "gpu",
-    "seed",
-    "scenario_sha256",
-    "calibration",
-    "status",
-    "num_prompts",
-    "request_rate",
-    "achieved_request_rate",
-    "burstiness",
-    "max_concurrency",
-    "duration",
-    "completed",
-    "failed",
-    "rejected",
-    "unfinished",
-    "reject_reasons",
-    "total_input_tokens",
-    "total_output_tokens",
-    "request_throughput",
-    "request_goodput",
-    "output_throughput",
-    "total_token_throughput",
+    *("schema_version", "name", "variant", "model_id", "gpu", "seed", "scenario_sha256", "calibration", "status"),
+    *("num_prompts", "request_rate", "achieved_request_rate", "burstiness", "max_concurrency", "duration"),
+    *("completed", "failed", "rejected", "unfinished", "reject_reasons", "total_input_tokens", "total_output_tokens"),
+    *("request_throughput", "request_goodput", "output_throughput", "total_token_throughput"),
 ]
 
 

@@ -21,23 +21,9 @@ from simulator.run_log import NOT_YET, IntColumn, RunLog, Status
 from workloads.workload import PS_PER_S
 
 REQUESTS_CSV = [
-    "request_id",
-    "class",
-    "replica",
-    "arrival_s",
-    "prompt_tokens",
-    "output_tokens",
-    "scheduled_s",
-    "first_token_s",
-    "finish_s",
-    "queue_ms",
-    "ttft_ms",
-    "tpot_ms",
-    "e2el_ms",
-    "preemptions",
-    "cached_tokens",
-    "status",
-    "reason",
+    *("request_id", "class", "replica", "arrival_s", "prompt_tokens", "output_tokens"),
+    *("scheduled_s", "first_token_s", "finish_s", "queue_ms", "ttft_ms", "tpot_ms", "e2el_ms"),
+    *("preemptions", "cached_tokens", "status", "reason"),
 ]
 TIMELINE_CSV = ["time_s", *STATE_COLUMNS, "kv_utilization"]
 _ROWS_PER_WRITE = 20_000
