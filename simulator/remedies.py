@@ -58,9 +58,9 @@ def _pairs(
         if shorter:
             yield shorter
             break
-    low = replace(settings, weight_dtype="fp8", kv_cache_dtype="fp8")
-    keys: dict[str, object] = {"weight_dtype": "fp8", "kv_cache_dtype": "fp8"}
-    if found.settings.weight_dtype is None:
+    if "fp8" in _smaller_weights(model, found):
+        low = replace(settings, weight_dtype="fp8", kv_cache_dtype="fp8")
+        keys: dict[str, object] = {"weight_dtype": "fp8", "kv_cache_dtype": "fp8"}
         yield _wider(model, gpu, parallelism, low, "with fp8 weights and fp8 KV cache", keys)
     yield _larger_and_wider(model, gpu, parallelism, settings)
 
