@@ -30,7 +30,7 @@ class ResultContext:
         model_id, gpu: names for the reader.
         seed, scenario_sha256, calibration: where the numbers come from (``calibration``: its name, or None).
         slo: limits of classes that state none of their own.
-        warnings, assumptions: sentences for the reader; the workload's notes are added to the assumptions.
+        warnings, assumptions: sentences for the reader; the workload's notes join the assumptions (each once).
         name, variant: of the scenario and of its variant.
         pool_bytes: bytes of the KV pool of one GPU, where the memory budget knows them better than blocks x bytes.
         replicas, gpus_per_replica, usd_per_gpu_hour: for the cost (None: no price, no cost).
@@ -80,7 +80,7 @@ def result_dict(log: RunLog, context: ResultContext) -> dict[str, Any]:
         "limits": dict(log.limits),
         **_cost(log, context, metrics),
         "warnings": [*context.warnings, *_warnings(metrics)],
-        "assumptions": [*context.assumptions, *log.workload.notes],
+        "assumptions": list(dict.fromkeys((*context.assumptions, *log.workload.notes))),
     }
     return {key: values[key] for key in [*_HEAD, *(key for key in values if key not in _HEAD)]}
 
