@@ -1,0 +1,140 @@
+"""``report.html``: one file that needs nothing else, drawn from the files of a result folder alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from reports.answer import answer, reasons
+from reports.numbers import fixed, milliseconds, percent, whole
+from reports.run_data import RunData, load_result, load_runs
+from reports.style import svg
+from reports.tables import HEADLINE, filled, is_admission, sections_for
+from simulator.result_files import write_text
+
+TEMPLATE = "report.html.j2"
+SLO_COLUMNS = ("variant", "class", "limit", "asked", "came out", "met")
+CLASS_ROWS = ("completed", "rejected", "median_ttft_ms", "p99_ttft_ms", "median_tpot_ms", "p99_tpot_ms", "p99_e2el_ms")
+
+
+def plots() -> tuple[ModuleType, ...]:
+    """The plots of a report, in their order on the page; each has NAME, TITLE, CAPTION, size, alt_text and draw."""
+    from reports.plots import latency, memory_split, pool_shares, queue_batch
+
+    return pool_shares, memory_split, latency, queue_batch
+
+
+def write_report(folder: Path) -> Path:
+    """Draws ``report.html`` and ``plots/*.svg`` of a finished run into its folder; returns the page's path.
+
+    Raises InputError where the folder holds no finished run.
+    """
+    result = load_result(folder)
+    runs = load_runs(folder, result)
+    drawings = [] if is_admission([run.result for run in runs]) else [_drawing(plot, runs) for plot in plots()]
+    for drawing in drawings:
+        write_text(folder / "plots" / f"{drawing['name']}.svg", drawing["svg"])
+    drawings += _drawn_before(folder, {drawing["name"] for drawing in drawings})
+    page = folder / "report.html"
+    write_text(page, _render(result, runs, drawings))
+    return page
+
+
+def _drawing(plot: ModuleType, runs: list[RunData]) -> dict[str, str]:
+    text = svg(lambda figure: plot.draw(figure, runs), plot.size(runs), plot.NAME, plot.TITLE, plot.alt_text(runs))
+    return {"name": plot.NAME, "title": plot.TITLE, "caption": plot.CAPTION, "svg": text}
+
+
+def _drawn_before(folder: Path, names: set[str]) -> list[dict[str, str]]:
+    """Drawings that the run itself left in ``plots/``, such as the admitted requests by block size."""
+    found = []
+    for path in sorted((folder / "plots").glob("*.svg")):
+        if path.stem not in names:
+            text = path.read_text(encoding="utf-8")
+            title = path.stem.replace("_", " ").replace("-", " ").capitalize()
+            found.append({"name": path.stem, "title": title, "caption": "", "svg": text[text.index("<svg") :]})
+    return found
+
+
+def _render(result: dict[str, Any], runs: list[RunData], drawings: list[dict[str, str]]) -> str:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    results = [run.result for run in runs]
+    environment = Environment(
+        loader=PackageLoader("reports", "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    admission = is_admission(results)
+    tables = filled(sections_for(results), results)
+    first = results[0]
+    return environment.get_template(TEMPLATE).render(
+        name=first.get("name") or "run",
+        subject=" on ".join(str(first[key]) for key in ("model_id", "gpu") if first.get(key)),
+        answer=answer(result),
+        names=[run.name for run in runs],
+        several=len(runs) > 1,
+        headline=tables[0] if admission else filled((HEADLINE,), results)[0],
+        reasons=[(run.name, reasons(run.result)) for run in runs],
+        drawings=[drawing | {"svg": Markup(drawing["svg"])} for drawing in drawings],  # our own SVG
+        tables=[] if admission else tables,
+        slo=_slo_rows(runs),
+        slo_columns=SLO_COLUMNS,
+        classes=_class_rows(runs),
+        class_columns=("variant", "class", *CLASS_ROWS),
+        intervals=_interval_rows(runs),
+        warnings=_sentences(runs, "warnings"),
+        assumptions=_sentences(runs, "assumptions"),
+        facts=[
+            (key, first[key]) for key in ("seed", "scenario_sha256", "calibration", "schema_version") if key in first
+        ],
+    )
+
+
+def _slo_rows(runs: list[RunData]) -> list[list[str]]:
+    return [
+        [
+            run.name,
+            limit["class"],
+            f"{limit['stat']} of {limit['metric'].removesuffix('_ms')}",
+            milliseconds(limit["limit"]),
+            milliseconds(limit["value"]),
+            "yes" if limit["met"] else "no",
+        ]
+        for run in runs
+        for limit in (run.result.get("slo") or {}).get("limits", [])
+    ]
+
+
+def _class_rows(runs: list[RunData]) -> list[list[str]]:
+    """Empty where no run has more than one class."""
+    if all(len(run.result.get("classes", {})) < 2 for run in runs):
+        return []
+    return [
+        [run.name, name, *(whole(values[key]) if key.isalpha() else fixed(values[key]) for key in CLASS_ROWS)]
+        for run in runs
+        for name, values in run.result["classes"].items()
+    ]
+
+
+def _interval_rows(runs: list[RunData]) -> list[list[str]]:
+    rows = []
+    for run in runs:
+        for key, interval in run.result.get("confidence_95", {}).items():
+            if isinstance(interval, list):
+                half = (interval[1] - interval[0]) / 2
+                middle = (interval[1] + interval[0]) / 2
+                share = percent(half / middle, 0) if middle else "-"
+                rows.append([run.name, key.removesuffix("_ms").replace("_", " "), *map(fixed, interval), f"± {share}"])
+    return rows
+
+
+def _sentences(runs: list[RunData], key: str) -> list[str]:
+    """Sentences of all runs; one that holds for every run is said once, the others name theirs."""
+    said: dict[str, list[str]] = {}
+    for run in runs:
+        for sentence in run.result.get(key, []):
+            said.setdefault(sentence, []).append(run.name)
+    return [
+        sentence if len(names) == len(runs) else f"{', '.join(names)}: {sentence}" for sentence, names in said.items()
+    ]

@@ -1,0 +1,65 @@
+"""How the KV pool was divided over time: tokens, reserved, wasted inside, unusable outside, free."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from reports.numbers import at, percent
+from reports.run_data import RunData
+from reports.style import EXTERNAL, FREE, INTERNAL, RESERVED, TOKENS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAME = "memory_split"
+TITLE = "KV memory over time"
+CAPTION = (
+    "Share of the pool. Reserved: held for tokens that are still to come. Internal: held, but no token will ever "
+    "stand there. External: free, but the next request does not fit."
+)
+PARTS = (
+    ("stored_tokens", "token_share", "tokens", TOKENS, ""),
+    ("reserved_slots", "reserved_share", "reserved", RESERVED, "//"),
+    ("internal_slots", "internal_fragmentation_share", "internal", INTERNAL, "xx"),
+    ("external_slots", "external_fragmentation_share", "external", EXTERNAL, ".."),
+    ("free_slots", "free_share", "free", FREE, None),
+)
+
+
+def size(runs: list[RunData]) -> tuple[float, float]:
+    """Inches."""
+    return 7.6, 0.8 + 2.2 * len(runs)
+
+
+def alt_text(runs: list[RunData]) -> str:
+    """The shares, averaged over time."""
+    words = [
+        f"{run.name}: " + ", ".join(f"{label} {percent(at(run.result, f'kv.{key}'))}" for _, key, label, _, _ in PARTS)
+        for run in runs
+    ]
+    return "Shares of the KV pool over time, as stacked areas. Averages: " + "; ".join(words) + "."
+
+
+def draw(figure: Figure, runs: list[RunData]) -> None:
+    """One panel per run, on the same scale."""
+    panels = figure.subplots(len(runs), 1, squeeze=False, sharex=False)[:, 0]
+    for axes, run in zip(panels, runs, strict=True):
+        time = run.timeline["time_s"]
+        slots = [run.timeline[column] for column, *_ in PARTS]
+        tokens = np.minimum(slots[0], run.timeline["used_slots"])
+        total = np.maximum(tokens + sum(slots[1:]), 1)
+        base = np.zeros_like(time)
+        for values, (_, _, label, colour, hatch) in zip([tokens, *slots[1:]], PARTS, strict=True):
+            top = base + 100 * values / total
+            alpha = 0.25 if hatch is None else 0.9
+            axes.fill_between(time, base, top, label=label, facecolor=colour, hatch=hatch, alpha=alpha, linewidth=0)
+            base = top
+        axes.set_ylim(0, 100)
+        axes.set_xlim(time[0], max(time[-1], time[0] + 1e-9))
+        axes.set_ylabel("% of the pool")
+        axes.set_title(run.name)
+    panels[-1].set_xlabel("time (s)")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(PARTS))
