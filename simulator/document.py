@@ -74,6 +74,7 @@ class Document:
                 break
             if isinstance(here, dict) and here.get(name) is None:
                 here[name] = {}
+                self.keys[way] = self.values[way] = where
             here = here[step]
         return way
 

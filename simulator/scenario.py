@@ -12,10 +12,10 @@ from simulator.document import Document, dotted, kind_of
 from simulator.engine_settings import read_aliases, refuse_what_is_not_there
 from simulator.errors import InputError, KvplanError
 from simulator.metrics_slo import SLO_METRICS, SLO_STATS
-from simulator.suggestions import did_you_mean
 from simulator.scenario_bind import bind
 from simulator.scenario_settings import ScenarioSettings
 from simulator.scenario_yaml import parse_yaml, read_yaml
+from simulator.suggestions import did_you_mean
 from workloads.config import check_workload
 from workloads.errors import WorkloadError
 
@@ -82,8 +82,22 @@ def load_scenario(name_or_path: str, patches: Iterable[str] = (), seed: int | No
         InputError: with ``file:line:column``, or with the option where the fault is in an option.
     """
     path = find_scenario(name_or_path)
-    document = read_yaml(path, str(path))
-    return read_scenario(document, path, patches, seed)
+    loaded = read_scenario(read_yaml(path, str(path)), path, patches, seed)
+    if path.parent == SHIPPED:
+        _refuse_absent_trace(loaded)
+    return loaded
+
+
+def _refuse_absent_trace(loaded: ScenarioFile) -> None:
+    """Shipped scenarios may name a trace that cannot be shipped."""
+    for scenario in loaded.variants.values() or [loaded.scenario]:
+        trace = scenario.settings.workload.trace
+        if trace is not None and not Path(trace.path).exists():
+            raise InputError(
+                f"the trace is not shipped with kvplan, and there is no file {trace.path}",
+                where=scenario.document.place(("workload", "trace", "path")),
+                remedy="the scenario's first lines say where to get it; then give --set workload.trace.path=FILE",
+            )
 
 
 def read_scenario(document: Document, path: Path, patches: Iterable[str] = (), seed: int | None = None) -> ScenarioFile:

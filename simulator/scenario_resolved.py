@@ -13,7 +13,7 @@ import yaml
 from simulator.scenario_settings import ScenarioSettings
 from simulator.scenario_yaml import core_resolvers
 
-HEADER = "# Every setting of the run, defaults written out. Run it again: kvplan run scenario.resolved.yaml\n"
+HEADER = "# The scenario as it was run: kvplan run on this file repeats the run.\n"
 
 
 class _CoreDumper(yaml.SafeDumper):

@@ -12,6 +12,15 @@ from simulator.errors import InputError
 
 app = typer.Typer(no_args_is_help=True, help="The catalogue, with the source of every number.", rich_markup_mode=None)
 
+_GPU_CLASSES = ("l4", "h100-sxm-80gb", "b200-sxm-180gb")
+"""Engines choose defaults by the GPU's memory: one GPU of each class."""
+
+_ENGINE_SOURCES = {
+    "vllm": "vLLM 0.33.0, commit 4ba787ec9: engine/arg_utils.py",
+    "sglang": "SGLang 0.5.23: server_args.py",
+    "trtllm": "TensorRT-LLM: defaults as documented for llm_args",
+}
+
 Name = Annotated[str | None, typer.Argument(help="One entry; all where it is left out.")]
 
 
@@ -54,19 +63,24 @@ def models(name: Name = None, as_json: Json = False, quiet: Quiet = False) -> No
 @app.command("engines")
 def engines(name: Name = None, as_json: Json = False, quiet: Quiet = False) -> None:
     """Engines: their defaults on each class of GPU."""
-    from simulator.memory_budget import ENGINES, engine_defaults
+    from simulator.catalog import find_gpu
+    from simulator.engine_defaults import ENGINES, engine_defaults
     from simulator.suggestions import did_you_mean
 
     if name and name not in ENGINES:
         raise InputError(f"no engine is called {name!r}", where="catalog engines", remedy=did_you_mean(name, ENGINES))
-    found = {each: engine_defaults(each, None) for each in ([name] if name else ENGINES)}
+    found = {
+        engine: {gpu: engine_defaults(engine, find_gpu(gpu)) for gpu in _GPU_CLASSES}
+        for engine in ([name] if name else ENGINES)
+    }
     if as_json:
-        print_json({"engines": found})
+        print_json({"engines": {e: {"source": _ENGINE_SOURCES[e], "defaults": rows} for e, rows in found.items()}})
         return
-    for engine, defaults in found.items():
-        print(engine)
-        for key, value in defaults.items():
-            print(f"  {key:<28} {value}")
+    for engine, rows in found.items():
+        print(f"{engine} ({_ENGINE_SOURCES[engine]})")
+        print(f"  {'on':<28}" + "".join(f"{gpu:>18}" for gpu in rows))
+        for key in next(iter(rows.values())):
+            print(f"  {key:<28}" + "".join(f"{defaults[key]:>18}" for defaults in rows.values()))
 
 
 def _model(model: Any) -> dict[str, Any]:

@@ -19,4 +19,7 @@ def scenario_schema() -> dict[str, Any]:
     from simulator.scenario_settings import ScenarioWithVariants
 
     made = pydantic.TypeAdapter(ScenarioWithVariants).json_schema()
+    for part in (made, *made["$defs"].values()):
+        if "properties" in part:
+            part["additionalProperties"] = False  # an unknown key is an error
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made, "title": "kvplan scenario"}

@@ -40,7 +40,7 @@ def workload(
         found = {"": _of_trace(source, trace_format)}
     facts = {name: describe(each, max_model_len=max_model_len, block_size=block_size) for name, each in found.items()}
     if as_json:
-        print_json(facts[""] if "" in facts else {"variants": facts})
+        print_json(facts.get("", {"variants": facts}))
         return
     for name, each in facts.items():
         print((f"== {name}\n" if name else "") + describe_text(each))
