@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import overload
 
 import numpy as np
 
@@ -17,9 +16,8 @@ from workloads.errors import WorkloadError
 from workloads.traces.config import TraceConfig
 from workloads.traces.facts import TraceFacts
 from workloads.traces.load import Segments, TraceRows, load_trace
-from workloads.workload import PS_PER_S, IntColumn, RequestClass, Segment, Workload
+from workloads.workload import PS_PER_S, IntColumn, RequestClass, Workload
 
-_Row = tuple[Segment, ...] | None
 _Streams = Callable[[str], np.random.Generator]
 _MAX_CLASSES = 100
 
@@ -62,7 +60,7 @@ def workload_from_trace(
         think_ps=np.zeros(n, dtype=np.int64),
         classes=classes,
         request_ids=None if rows.request_ids is None else rows.request_ids[:n],
-        segments=None if rows.segments is None else _FirstRows(rows.segments, n),
+        segments=_first(rows.segments, n),
         max_concurrency=law.max_concurrency if isinstance(law, ClosedLoop) else config.max_concurrency,
         requested_rate_rps=None if law is None else requested_rate_rps(law),
         burstiness=law.burstiness if isinstance(law, Gamma) else 1.0 if isinstance(law, Poisson) else None,
@@ -144,23 +142,8 @@ def _classes(
     return picked, tuple(RequestClass(c.name, c.slo) for c in config.classes), ()
 
 
-class _FirstRows(Sequence[_Row]):
-    """The first n rows of lazily made segments, without making them."""
-
-    def __init__(self, rows: Segments, n: int) -> None:
-        self._rows, self._n = rows, n
-
-    def __len__(self) -> int:
-        return self._n
-
-    @overload
-    def __getitem__(self, index: int) -> _Row: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[_Row]: ...
-    def __getitem__(self, index: int | slice) -> _Row | Sequence[_Row]:
-        if isinstance(index, slice):
-            return [self._rows[i] for i in range(*index.indices(self._n))]
-        row = index + self._n if index < 0 else index
-        if not 0 <= row < self._n:
-            raise IndexError(index)
-        return self._rows[row]
+def _first(segments: Segments | None, n: int) -> Segments | None:
+    """The first n rows; those made when asked for stay so."""
+    if segments is None or n == len(segments):
+        return segments
+    return segments[:n] if isinstance(segments, list) else segments.first(n)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import overload
 
+import numpy as np
+
 from workloads.workload import IntColumn, Segment
 
 _Row = tuple[Segment, ...] | None
@@ -47,6 +49,30 @@ class PromptSegments(Sequence[_Row]):
         if not 0 <= row < len(self):
             raise IndexError(index)
         return self._row(row)
+
+    def first(self, n: int) -> PromptSegments:
+        """The first ``n`` rows, over the same columns."""
+        return PromptSegments(
+            self._new[:n],
+            self._output[:n],
+            self._turn[:n],
+            self._group[:n],
+            self._prefix_tokens[:n],
+            self._class_index[:n],
+            self._prefix_names,
+        )
+
+    def common_tokens(self, prompt_tokens: IntColumn) -> IntColumn:
+        """Per row, how many of its first tokens some earlier row had too, prompt or answer.
+
+        A later turn finds the turn before it but for the answer's last token, which has not been through the model;
+        a first turn finds its prefix if an earlier row had it.
+        """
+        keys = self._class_index * (int(self._group.max(initial=0)) + 2) + self._group
+        _, first, which = np.unique(keys, return_index=True, return_inverse=True)
+        seen = (self._group >= 0) & (first[which] < np.arange(len(keys)))
+        opening = np.where(seen, self._prefix_tokens, 0)
+        return np.where(self._turn > 0, prompt_tokens - self._new - 1, opening)
 
     def _row(self, row: int) -> _Row:
         turn, group = int(self._turn[row]), int(self._group[row])

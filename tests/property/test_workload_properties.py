@@ -16,9 +16,11 @@ from workloads.config import WorkloadConfig
 from workloads.describe import describe
 from workloads.lengths import Empirical, Fixed, Lengths, Lognormal, Uniform
 from workloads.mixes import ClassConfig
-from workloads.prefix_reuse import insert, prefix_reuse
+from workloads.prefix_reuse import common_tokens, insert, prefix_reuse
 from workloads.prefixes import SharedPrefix
+from workloads.prompt_segments import PromptSegments
 from workloads.sessions import Sessions, ThinkTime
+from workloads.traces.hash_blocks import HashedSegments
 from workloads.workload import Segment, Workload
 
 RATES = st.floats(0.01, 1000)
@@ -86,6 +88,10 @@ def test_every_workload_is_well_formed(config: WorkloadConfig, seed: int) -> Non
         if segments is not None:
             assert all(length >= 1 for _, _, length in segments)
             assert sum(length for _, _, length in segments) == workload.prompt_tokens[row]
+    if isinstance(workload.segments, PromptSegments):
+        assert np.array_equal(workload.segments.common_tokens(workload.prompt_tokens), common_tokens(workload))
+        part = len(workload) // 2
+        assert list(workload.segments.first(part)) == list(workload.segments[:part])
     again = build_workload(config, Streams(seed))
     assert np.array_equal(again.arrival_ps, workload.arrival_ps)
     facts = describe(workload, max_model_len=2048)
@@ -132,3 +138,28 @@ def test_reuse_counts_blocks_as_a_list_of_tokens_does(sequences: list[tuple[Segm
     reuse = prefix_reuse(workload, block_size)
     assert (reuse.hit_blocks, reuse.cached_tokens) == (hits, cached)
     assert reuse.blocks == sum(-(-length // block_size) for length in lengths)
+
+
+@given(
+    st.lists(st.tuples(st.lists(st.integers(0, 5), max_size=4), st.integers(0, 3)), min_size=1, max_size=12),
+    st.booleans(),
+)
+def test_hash_ids_are_counted_by_column_exactly_as_by_the_tree(
+    rows: list[tuple[list[int], int]], chained: bool
+) -> None:
+    """Ids of a real trace name all that came before them too (``chained``); where they do not, the tree decides."""
+    names: dict[tuple[int, ...], int] = {}
+    ids, counts, prompts = [], [], []
+    for blocks, rest in rows:
+        for end in range(1, len(blocks) + 1):
+            key = (rest, *blocks[:end]) if rest and end == len(blocks) else (0, *blocks[:end])
+            ids.append(names.setdefault(key, len(names)) if chained else blocks[end - 1])
+        counts.append(len(blocks))
+        prompts.append(max(1, 4 * len(blocks) - (rest if blocks else 0)))
+    prompt, count = np.array(prompts), np.array(counts)
+    segments = HashedSegments(np.array(ids, dtype=np.int64), np.cumsum(count) - count, count, prompt, 4)
+    workload = Workload.from_columns([0] * len(rows), prompt, [3] * len(rows), segments=segments)
+    as_tree = Workload.from_columns([0] * len(rows), prompt, [3] * len(rows), segments=list(segments))
+    assert prefix_reuse(workload, 4) == prefix_reuse(as_tree, 4)
+    assert not chained or not ids or segments.leading_hits(4) is not None
+    assert list(segments.first(2)) == list(segments[:2])

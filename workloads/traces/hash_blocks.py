@@ -62,6 +62,30 @@ class HashedSegments(Sequence[_Row]):
             raise IndexError(index)
         return self._row(row)
 
+    def first(self, n: int) -> HashedSegments:
+        """The first ``n`` rows, over the same ids."""
+        return HashedSegments(self._ids, self._starts[:n], self._counts[:n], self._prompt[:n], self._block_size)
+
+    def leading_hits(self, block_size: int) -> IntColumn | None:
+        """Per row, how many of its first ids came before in one earlier row; None where ids do not settle that.
+
+        Where an id always follows the same id and always stands for as many tokens, it names all the tokens before
+        it too (Mooncake's ids do): it hits exactly if it came in an earlier row, and all before it hit with it.
+        """
+        if block_size != self._block_size or not np.any(self._counts):
+            return None
+        row = np.repeat(np.arange(len(self._counts)), self._counts)
+        place = np.arange(len(row)) - np.repeat(np.cumsum(self._counts) - self._counts, self._counts)
+        ids = self._ids[self._starts[row] + place]
+        tokens = np.minimum(self._block_size, self._prompt[row] - place * self._block_size)
+        _, first, which = np.unique(ids, return_index=True, return_inverse=True)
+        before = np.where(place > 0, np.roll(which, 1), -1)
+        if np.any(before != before[first][which]) or np.any(tokens != tokens[first][which]):
+            return None
+        hit = row[first][which] < row
+        result: IntColumn = np.bincount(row[hit], minlength=len(self._counts)).astype(np.int64)
+        return result
+
     def _row(self, row: int) -> _Row:
         start, count, left = int(self._starts[row]), int(self._counts[row]), int(self._prompt[row])
         if count == 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -29,7 +29,7 @@ _READERS: dict[str, Callable[[TextIO, RowSink, TraceConfig], None]] = {
     "csv": plain_csv.read,
     "jsonl": plain_jsonl.read,
 }
-Segments = Sequence[tuple[Segment, ...] | None]
+Segments = HashedSegments | PromptSegments | list[tuple[Segment, ...] | None]
 
 _EPOCH_S = 10**8  # times later than three years are dates, not a run's own clock
 _MAX_S = np.iinfo(np.int64).max // PS_PER_S
