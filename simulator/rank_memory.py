@@ -106,6 +106,8 @@ def stage_weight_bytes(model: ModelSpec, stage: Stage, tensor_parallel_size: int
     head = model.lm_head_bytes if weight_dtype is None else model.lm_head_parameters * wide
     if stage.first:
         total += embedding / size
+    if stage.last:
+        total += model.other_bytes
     if stage.last and not (model.tied_embeddings and stage.first):
         total += head / size
     return ceil(total)

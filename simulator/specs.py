@@ -129,6 +129,7 @@ class ModelSpec:
         linear_weight_bytes_per_parameter: of the linear layers, scales included.
         layers: every layer in order; ``attention`` is the same, grouped.
         intermediate_size: the widest MLP activation a token has (for activation memory).
+        other_bytes: of what stands outside the layers: final norm, projections beside the embedding.
         kv_cache_dtype: what the checkpoint asks the KV cache to be kept in; None = nothing.
         parameters_exact: False where the KV shapes are sure but some weights are estimated (see ``notes``).
         notes: what was defaulted, or left out, and why.
@@ -160,6 +161,7 @@ class ModelSpec:
     intermediate_size: int = 0
     embedding_bytes: int = 0
     lm_head_bytes: int = 0
+    other_bytes: int = 0
     kv_cache_dtype: str | None = None
     parameters_exact: bool = True
     notes: tuple[str, ...] = ()

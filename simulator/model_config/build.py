@@ -20,6 +20,16 @@ Builder = Callable[[Fields], Blueprint]
 _TEXT_SECTIONS = ("text_config", "llm_config", "language_config")
 _INHERITED = ("tie_word_embeddings", "torch_dtype", "dtype", "quantization_config", "vocab_size")
 
+_SIZES = {
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "max_position_embeddings",
+}
+
 BUILDERS: dict[str, Builder] = {
     "bloom": gpt_like.build_bloom,
     "chatglm": own_spellings.build_chatglm,
@@ -56,10 +66,11 @@ def build_model(config: Mapping[str, Any], *, name: str, source: str) -> ModelSp
     """See ``specs.model_from_config``."""
     if not isinstance(config, Mapping) or not config:
         raise InputError("a model config must be a non-empty JSON object", where=source)
-    data = _language_model(config)
+    data, nested = _language_model(config)
     family = _family(data, source)
     recipe = RECIPES.get(family)
-    fields = Fields(data, source, recipe.defaults if recipe else _DEFAULTS.get(family, {}))
+    defaults = recipe.defaults if recipe else _DEFAULTS.get(family, {})
+    fields = Fields(data, source, defaults if nested else _without_sizes(defaults))
     blueprint = llama_like.build(fields, recipe) if recipe else BUILDERS[family](fields)
     return add_up(blueprint, fields, name=name, source=source, architecture=_architecture(config, family))
 
@@ -69,13 +80,18 @@ def known_model_types() -> list[str]:
     return sorted({*RECIPES, *ALIASES, *BUILDERS})
 
 
-def _language_model(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config of the language model: a nested section with what it inherits, or the config itself."""
+def _without_sizes(defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Only nested sections leave out sizes equal to the class default; elsewhere a missing size is an error."""
+    return {key: value for key, value in defaults.items() if key not in _SIZES}
+
+
+def _language_model(config: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+    """(config of the language model, whether it is a nested section with what it inherits)."""
     section = next((s for s in _TEXT_SECTIONS if isinstance(config.get(s), Mapping)), None)
     if section is None:
-        return dict(config)
+        return dict(config), False
     inherited = {key: config[key] for key in _INHERITED if key in config}
-    return {**inherited, **config[section]}
+    return {**inherited, **config[section]}, True
 
 
 def _family(data: Mapping[str, Any], source: str) -> str:

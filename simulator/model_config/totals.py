@@ -57,6 +57,7 @@ def add_up(blueprint: Blueprint, fields: Fields, *, name: str, source: str, arch
         intermediate_size=_widest(blueprint),
         embedding_bytes=embedding_bytes,
         lm_head_bytes=head_bytes,
+        other_bytes=ceil(outside * dtype_bytes),
         kv_cache_dtype=quantization.kv_cache_dtype,
         parameters_exact=blueprint.parameters_exact,
         notes=(*blueprint.notes, *dtype_notes, *quantization.notes, *fields.defaulted),
