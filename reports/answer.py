@@ -9,6 +9,9 @@ from reports.tables import is_admission, limit_name, runs_of
 
 Result = dict[str, Any]
 
+SAME_WITHIN = 1.02
+"""Throughputs that differ by less are called the same."""
+
 _BINDS = {
     "kv_memory": "KV memory binds: the next request waited for room in the pool {share} of the time",
     "max_num_seqs": "max_num_seqs binds: the next request waited for a place in the batch {share} of the time",
@@ -62,21 +65,23 @@ def _compared(runs: dict[str, Result]) -> tuple[str, str]:
     one, other = runs[best], runs[worst]
     ours, theirs = one["output_throughput"], other["output_throughput"]
     ttft = (
-        f"p99 of the time to first token {milliseconds(one['p99_ttft_ms'])} against "
+        f"p99 of the time to first token is {milliseconds(one['p99_ttft_ms'])} against "
         f"{milliseconds(other['p99_ttft_ms'])}"
     )
-    if ours <= 1.02 * theirs:
-        first = f"{best} and {worst} deliver about the same, {short(ours)} output tokens/s; {ttft}."
+    if ours <= SAME_WITHIN * theirs:
+        first = f"With {best} and with {worst} the server delivers about {short(ours)} output tokens/s; {ttft}."
     else:
         first = (
-            f"{best} delivers {short(ours)} output tokens/s against {short(theirs)} with {worst}, "
-            f"{times(ours, theirs)} as much; {ttft}."
+            f"With {best} the server delivers {short(ours)} output tokens/s against {short(theirs)} with {worst} "
+            f"({times(ours, theirs)} as much), and {ttft}."
         )
-    running = f"{short(one['mean_running'])} requests at once on average against {short(other['mean_running'])}"
-    held = f"{percent(at(one, 'kv.token_share_of_held'), 0)} against {percent(at(other, 'kv.token_share_of_held'), 0)}"
-    limits = f"what binds is {limit_name(one['binding_limit'])} with {best}, {limit_name(other['binding_limit'])}"
-    second = f"It runs {running} and {held} of the KV memory it holds has tokens in it; {limits} with {worst}."
-    return first, second if ours > 1.02 * theirs else second.replace("It runs", f"{best} runs", 1)
+    held = [percent(at(run, "kv.token_share_of_held"), 0) for run in (one, other)]
+    second = (
+        f"With {best} {short(one['mean_running'])} requests run at once against {short(other['mean_running'])}, and "
+        f"{held[0]} of the KV memory that they hold has tokens in it against {held[1]}; the binding limit is "
+        f"{limit_name(other['binding_limit'])} with {worst} and {limit_name(one['binding_limit'])} with {best}."
+    )
+    return first, second
 
 
 def _admission_answer(runs: dict[str, Result]) -> tuple[str, str]:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 INK = "#010203"
 """Stands for the text colour of the page until the SVG is written."""
 
+WIDTH_INCHES = 6.0
+"""Narrow, so that text stays readable where a phone shrinks the drawing."""
+
 LINES = (
     ("#0072B2", "solid"),
     ("#D55E00", (0, (6, 2))),
@@ -78,6 +81,7 @@ def _finished(text: str, name: str, title: str, alt_text: str) -> str:
     body = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", body)
     body = re.sub(r'xlink:href="#([^"]+)"', rf'xlink:href="#{name}-\1"', body)
     body = body.replace("font: ", "font-family: sans-serif; font: ")
+    body = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), body)  # 1/100 point is enough
     words = f'<title id="{name}-title">{escape(title)}</title>\n <desc id="{name}-desc">{escape(alt_text)}</desc>'
     label = f'role="img" aria-labelledby="{name}-title {name}-desc"'
     return re.sub(r"<svg ([^>]*)>", lambda m: f"<svg {label} {m[1]}>\n {words}", body, count=1)

@@ -8,7 +8,7 @@ import numpy as np
 
 from reports.numbers import milliseconds
 from reports.run_data import RunData
-from reports.style import INK, line
+from reports.style import INK, WIDTH_INCHES, line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,7 +24,7 @@ WIDE_RANGE = 30.0
 
 def size(runs: list[RunData]) -> tuple[float, float]:
     """Inches."""
-    return 7.6, 7.4
+    return WIDTH_INCHES, 7.4
 
 
 def alt_text(runs: list[RunData]) -> str:

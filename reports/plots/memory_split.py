@@ -8,7 +8,7 @@ import numpy as np
 
 from reports.numbers import at, percent
 from reports.run_data import RunData
-from reports.style import EXTERNAL, FREE, INTERNAL, RESERVED, TOKENS
+from reports.style import EXTERNAL, FREE, INTERNAL, RESERVED, TOKENS, WIDTH_INCHES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,7 +30,7 @@ PARTS = (
 
 def size(runs: list[RunData]) -> tuple[float, float]:
     """Inches."""
-    return 7.6, 0.8 + 2.2 * len(runs)
+    return WIDTH_INCHES, 0.8 + 2.2 * len(runs)
 
 
 def alt_text(runs: list[RunData]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from reports.numbers import at, percent
 from reports.plots.memory_split import PARTS
 from reports.run_data import RunData
-from reports.style import INK
+from reports.style import INK, WIDTH_INCHES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,7 +21,7 @@ LABELLED_FROM = 0.06
 
 def size(runs: list[RunData]) -> tuple[float, float]:
     """Inches."""
-    return 7.6, 1.3 + 0.55 * len(runs)
+    return WIDTH_INCHES, 1.3 + 0.55 * len(runs)
 
 
 def alt_text(runs: list[RunData]) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from reports.numbers import short
 from reports.run_data import RunData
-from reports.style import line
+from reports.style import WIDTH_INCHES, line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,7 +19,7 @@ PANELS = (("waiting", "waiting requests", "mean_waiting"), ("running", "running 
 
 def size(runs: list[RunData]) -> tuple[float, float]:
     """Inches."""
-    return 7.6, 4.8
+    return WIDTH_INCHES, 4.8
 
 
 def alt_text(runs: list[RunData]) -> str:
