@@ -31,6 +31,9 @@ def run(
     allow_missed: Annotated[
         bool, typer.Option("--allow-missed", help="Exit with 0 also where an SLO or an expectation is missed.")
     ] = False,
+    no_report: Annotated[
+        bool, typer.Option("--no-report", help="Numbers only, without report.html and plots: seconds faster.")
+    ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -45,7 +48,7 @@ def run(
     loaded = load_scenario(scenario, patches or [], seed)
     folder = out or Path("out") / loaded.name
     with ResultFolder(folder) as work:
-        results = _run_all(loaded, work, stepwise=stepwise, quiet=quiet)
+        results = _run_all(loaded, work, stepwise=stepwise, draw=not no_report, quiet=quiet)
     whole = {"variants": results} if loaded.variants else results[""]
     if as_json:
         print_json(whole)
@@ -62,7 +65,7 @@ def run(
         raise typer.Exit(4)
 
 
-def _run_all(loaded: ScenarioFile, work: Path, *, stepwise: bool, quiet: bool) -> dict[str, dict[str, Any]]:
+def _run_all(loaded: ScenarioFile, work: Path, *, stepwise: bool, draw: bool, quiet: bool) -> dict[str, dict[str, Any]]:
     """Runs each variant (or the one scenario, under the name "") and fills the folder."""
     from reports.page import write_report
     from simulator.provenance import provenance
@@ -83,11 +86,12 @@ def _run_all(loaded: ScenarioFile, work: Path, *, stepwise: bool, quiet: bool) -
     if loaded.variants:
         write_json({"variants": results}, work / "result.json")
         write_text(work / "scenario.resolved.yaml", resolved_yaml(loaded.document.data))
-    if all(one.deployment.settings.mode == "admission" for one in built.values()):
-        _plot_admission(next(iter(built.values())), work)
-    start = time.perf_counter()
-    write_report(work)
-    seconds["report"] = time.perf_counter() - start
+    if draw:
+        start = time.perf_counter()
+        if all(one.deployment.settings.mode == "admission" for one in built.values()):
+            _plot_admission(next(iter(built.values())), work)
+        write_report(work)
+        seconds["report"] = time.perf_counter() - start
     write_json(provenance(started, seconds), work / "provenance.json")
     return results
 

@@ -183,7 +183,7 @@ CASES = [
 
 
 def invoke(tmp_path: Path, *args: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, ["run", *args, "--out", str(tmp_path / "out")])
+    result = CliRunner().invoke(app, ["run", *args, "--no-report", "--out", str(tmp_path / "out")])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.exit_code, result.stdout, result.stderr
