@@ -71,7 +71,8 @@ class Diurnal:
 class Ramp:
     """Poisson whose rate moves from start_rps to end_rps over ramp_s and then stays.
 
-    ``shape: linear`` or ``exponential`` (equal factors in equal times), as vLLM's ramp-up.
+    ``shape: linear``, or ``exponential`` (equal factors in equal times). Over time, not over the request number as
+    vLLM's ``--ramp-up-strategy``.
     """
 
     start_rps: float

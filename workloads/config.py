@@ -132,7 +132,8 @@ def _check_classes(config: WorkloadConfig, where: str) -> None:
 
 
 def _check_synthetic(config: WorkloadConfig, where: str) -> None:
-    if config.num_requests is None and config.duration_s is None:
+    all_counted = bool(config.classes) and all(c.num_requests is not None for c in config.classes)
+    if config.num_requests is None and config.duration_s is None and not all_counted:
         raise WorkloadError("has no end", where=where, remedy="set num_requests or duration_s")
     parts: list[tuple[WorkloadConfig | ClassConfig, str]] = [
         (c, f"{where}.classes.{i}") for i, c in enumerate(config.classes)

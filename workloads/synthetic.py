@@ -74,6 +74,12 @@ def synthesize(config: WorkloadConfig, streams: _Streams, *, base_dir: Path | No
     if config.num_requests is not None:
         kept &= np.cumsum(kept) <= config.num_requests
     rows = np.flatnonzero(kept)
+    if config.num_requests is not None and config.duration_s is None and len(rows) < config.num_requests:
+        raise WorkloadError(
+            f"the arrivals end after {len(rows)} of {config.num_requests} requests",
+            where=f"{where}.num_requests",
+            remedy=f"ask for {len(rows)} requests, or let one of the processes last longer",
+        )
     turn, class_index, opening_of_row = turn[rows], class_index[rows], opening_of_row[rows]
     segments = None
     if np.any(turn > 0) or np.any(groups >= 0):

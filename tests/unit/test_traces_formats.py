@@ -93,6 +93,8 @@ def test_vidur_and_its_time_zero(tmp_path: Path) -> None:
         ("t,in,out", PS_PER_S),
         ("Arrival Time (ms),Input Tokens,Output Tokens", 10**9),
         ("timestamp,isl,osl", PS_PER_S),
+        ("arrival_time_ns,input_toks,output_toks", 1000),
+        ("arrival_timestamp,prompt_size,token_size", PS_PER_S),
     ],
 )
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])

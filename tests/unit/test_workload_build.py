@@ -140,6 +140,40 @@ def test_a_class_with_its_own_arrivals_runs_beside_the_common_ones() -> None:
     assert np.all(np.diff(merged.arrival_ps) >= 0) and merged.requested_rate_rps == 8
 
 
+def test_classes_that_count_their_own_requests_need_no_total_and_a_total_must_be_reached() -> None:
+    own = tuple(ClassConfig(name, arrivals=Poisson(3), num_requests=20) for name in "ab")
+    config = replace(CHAT, arrivals=None, num_requests=None, classes=own)
+    assert np.bincount(build(config).class_index).tolist() == [20, 20]
+    with pytest.raises(WorkloadError, match="40 of 41") as caught:
+        build(replace(config, num_requests=41))
+    assert caught.value.where == "workload.num_requests" and "40" in str(caught.value.remedy)
+
+
+@pytest.mark.parametrize(
+    "text,column,what",
+    [
+        ("", None, "is empty"),
+        ("tokens\n", None, "no row"),
+        ("5\nx\n", None, "not a number: 'x'"),
+        ("5\n0\n", None, "below 1"),
+        ("a,b\n1,2\n", None, "2 columns"),
+        ("a,b\n1,2\n", "c", "no column 'c'"),
+        ("a,b\n1\n", "b", "missing"),
+    ],
+)
+def test_a_sample_file_must_be_clean(tmp_path: Path, text: str, column: str | None, what: str) -> None:
+    (tmp_path / "f").write_text(text)
+    with pytest.raises(WorkloadError, match=what) as caught:
+        build(replace(CHAT, prompt_tokens=Empirical(path="f", column=column)), base_dir=tmp_path)
+    assert caught.value.where and caught.value.remedy
+
+
+def test_a_sample_file_may_be_bare_numbers(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("5\n\n9\n")
+    workload = build(replace(CHAT, prompt_tokens=Empirical(path="f")), base_dir=tmp_path)
+    assert set(workload.prompt_tokens.tolist()) == {5, 9}
+
+
 def test_shared_prefixes_name_their_tokens() -> None:
     workload = build(replace(CHAT, prefix=SharedPrefix(Uniform(5, 500), groups=3, share=0.8)))
     assert workload.segments is not None

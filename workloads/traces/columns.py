@@ -13,12 +13,12 @@ from workloads.traces.values import UNIT_PS
 _PROMPT = (
     *("prompttokens", "inputlength", "inputtokens", "contexttokens", "requesttokens", "numprefilltokens"),
     *("promptlen", "promptlength", "inputlen", "numprompttokens", "numinputtokens", "prefilltokens", "isl"),
-    *("inputsequencelength", "in", "prompt", "input"),
+    *("inputsequencelength", "inputtoks", "promptsize", "in", "prompt", "input"),
 )
 _OUTPUT = (
     *("outputtokens", "outputlength", "generatedtokens", "responsetokens", "numdecodetokens", "outputlen"),
     *("completiontokens", "generationtokens", "numoutputtokens", "decodetokens", "osl"),
-    *("outputsequencelength", "out", "output", "response"),
+    *("outputsequencelength", "outputtoks", "tokensize", "out", "output", "response"),
 )
 _TIME = (
     *("arrival", "arrivedat", "timestamp", "arrivaltime", "requestarrivedat", "arrivaltimestamp", "time"),

@@ -15,12 +15,15 @@ _SPACE = " \t\r\n"
 
 def json_rows(text: TextIO, sink: RowSink) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line number, object) of each row; what is no object is dropped and counted in ``sink``."""
-    start, first_line = text.readline(), 1
+    start, first_line = text.readline(_CHUNK), 1  # an array may be one line of a gigabyte
     while start and not start.strip():
-        start, first_line = text.readline(), first_line + 1
+        first_line += start.endswith("\n")
+        start = text.readline(_CHUNK)
     if start.lstrip().startswith("["):
         yield from _of_array(text, start, first_line, sink)
         return
+    if not start.endswith("\n"):
+        start += text.readline()
     for number, line in enumerate(itertools.chain([start], text), first_line):
         if sink.full:
             return

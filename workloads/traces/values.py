@@ -65,20 +65,21 @@ def is_date(value: Any) -> bool:
 
 
 def _date_ps(matched: re.Match[str], name: str, text: str) -> int:
-    year, month, day, hour, minute, second = (int(part) for part in matched.groups()[:6])
+    groups = matched.groups()
+    hour, minute, second = int(groups[3]), int(groups[4]), int(groups[5])
     if hour > 23 or minute > 59 or second > 60:
         raise BadRowError(f"{name} is not a time of day", _shown(text))
     try:
-        days = date(year, month, day).toordinal()
+        days = date(int(groups[0]), int(groups[1]), int(groups[2])).toordinal()
     except ValueError:
         raise BadRowError(f"{name} is not a date", _shown(text)) from None
     offset_s = 0
-    zone = matched[8]
+    zone = groups[7]
     if zone and zone[0] in "+-":
         digits = zone[1:].replace(":", "")
         offset_s = (int(digits[:2]) * 3600 + int(digits[2:]) * 60) * (1 if zone[0] == "+" else -1)
     whole_s = ((days * 24 + hour) * 60 + minute) * 60 + second - offset_s
-    return whole_s * PS_PER_S + int((matched[7] or "0").ljust(12, "0"))
+    return whole_s * PS_PER_S + int((groups[6] or "0").ljust(12, "0"))
 
 
 def _odd_count(value: Any, name: str) -> int:
