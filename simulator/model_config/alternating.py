@@ -6,11 +6,9 @@ from dataclasses import replace
 
 from simulator.errors import InputError
 from simulator.model_config.attention import Heads, mlp, projections, read_heads
-from simulator.model_config.blueprint import Blueprint, Layer, Linear
+from simulator.model_config.blueprint import Blueprint, Layer
 from simulator.model_config.experts import Moe, dense_first, read_experts
 from simulator.model_config.fields import Fields
-from simulator.model_config.windows import LayerType, layer_windows
-from simulator.specs import AttentionLayers
 
 _LLAMA4_NOPE_INTERVAL = 4  # Hugging Face Llama4TextConfig: every fourth layer has no rotary positions
 
@@ -125,33 +123,6 @@ def build_mllama(fields: Fields) -> Blueprint:
     )
 
 
-def build_gemma4(fields: Fields) -> Blueprint:
-    """Gemma 4: global layers have KV heads and a head size of their own; the last layers may share KV."""
-    hidden = fields.integer("hidden_size")
-    num_layers = fields.integer("num_hidden_layers")
-    length = fields.integer("max_position_embeddings")
-    sliding = read_heads(fields, hidden)
-    global_dim = fields.integer("global_head_dim", default=sliding.dim_k)
-    global_kv = fields.integer("num_global_key_value_heads", default=sliding.kv)
-    full = Heads(sliding.query, global_kv, global_dim, global_dim)
-    if not fields.has("layer_types"):
-        raise fields.missing("layer_types")
-    shared = fields.integer("num_kv_shared_layers", default=0, least=0)
-    width = fields.integer("intermediate_size")
-    layers = []
-    windows = layer_windows(fields, num_layers, length, "never")
-    for index, (kind, window) in enumerate(windows):
-        heads = sliding if kind == "sliding" else full
-        shape = heads.cache(kind, window)
-        if index >= num_layers - shared:
-            shape = AttentionLayers(1, "none", 0, 0, 0, 0)
-        linears = projections(heads, hidden, qkv_bias=False, output_bias=False)
-        layers.append(Layer(shape, (*linears, *mlp(hidden, width)), 4 * hidden + 2 * heads.dim_k))
-    blueprint = _finish(fields, layers, hidden, length, tied=True)
-    note = "weights of Gemma 4 are estimated: per-layer embeddings and expert blocks are not counted"
-    return replace(blueprint, notes=(note,), parameters_exact=False)
-
-
 def _finish(
     fields: Fields,
     layers: list[Layer],
@@ -173,6 +144,3 @@ def _finish(
         experts=moe.count if moe else 0,
         experts_per_token=moe.per_token if moe else 0,
     )
-
-
-__all__ = ["MLLAMA_DEFAULTS", "LayerType", "Linear", "build_gemma4", "build_llama4", "build_mimo_v2", "build_mllama"]

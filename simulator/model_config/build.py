@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from simulator.errors import InputError
-from simulator.model_config import alternating, gpt_like, hybrid, llama_like, mla, own_spellings
+from simulator.model_config import alternating, gemma4, gpt_like, hybrid, llama_like, mamba, mla, own_spellings
 from simulator.model_config.blueprint import Blueprint
 from simulator.model_config.fields import Fields
 from simulator.model_config.recipes import ALIASES, RECIPES
@@ -18,6 +19,7 @@ Builder = Callable[[Fields], Blueprint]
 
 # Sections that hold the language model of a multimodal config.
 _TEXT_SECTIONS = ("text_config", "llm_config", "language_config")
+_TOWERS = ("vision_config", "audio_config", "speech_config")
 _INHERITED = ("tie_word_embeddings", "torch_dtype", "dtype", "quantization_config", "vocab_size")
 
 _SIZES = {
@@ -31,21 +33,30 @@ _SIZES = {
 }
 
 BUILDERS: dict[str, Builder] = {
+    "bamba": mamba.build_bamba,
     "bloom": gpt_like.build_bloom,
     "chatglm": own_spellings.build_chatglm,
     "codegen": gpt_like.build_gptj,
     "dbrx": own_spellings.build_dbrx,
+    "glm4_moe_lite": mla.build_deepseek,
     "deepseek_v2": mla.build_deepseek,
     "deepseek_v3": mla.build_deepseek,
     "falcon": gpt_like.build_falcon,
-    "gemma4": alternating.build_gemma4,
+    "falcon_mamba": mamba.build_mamba,
+    "gemma4": gemma4.build_gemma4,
     "gpt2": gpt_like.build_gpt2,
     "gpt_bigcode": gpt_like.build_gpt_bigcode,
     "gpt_neox": gpt_like.build_gpt_neox,
     "gptj": gpt_like.build_gptj,
+    "granitemoehybrid": mamba.build_granite_hybrid,
+    "jamba": mamba.build_jamba,
     "kimi_linear": hybrid.build_kimi_linear,
+    "lfm2": mamba.build_lfm2,
     "llama4": alternating.build_llama4,
+    "mamba": mamba.build_mamba,
+    "mamba2": mamba.build_mamba,
     "mimo_v2_flash": alternating.build_mimo_v2,
+    "minimax": mamba.build_minimax,
     "minicpm3": mla.build_minicpm3,
     "mllama": alternating.build_mllama,
     "mpt": gpt_like.build_mpt,
@@ -72,6 +83,10 @@ def build_model(config: Mapping[str, Any], *, name: str, source: str) -> ModelSp
     defaults = recipe.defaults if recipe else _DEFAULTS.get(family, {})
     fields = Fields(data, source, defaults if nested else _without_sizes(defaults))
     blueprint = llama_like.build(fields, recipe) if recipe else BUILDERS[family](fields)
+    towers = [part for part in _TOWERS if isinstance(config.get(part), Mapping) or isinstance(data.get(part), Mapping)]
+    if towers:
+        note = f"only the language model is counted: {', '.join(towers)} names an encoder that takes memory too"
+        blueprint = replace(blueprint, notes=(*blueprint.notes, note))
     return add_up(blueprint, fields, name=name, source=source, architecture=_architecture(config, family))
 
 
@@ -87,6 +102,8 @@ def _without_sizes(defaults: Mapping[str, Any]) -> dict[str, Any]:
 
 def _language_model(config: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
     """(config of the language model, whether it is a nested section with what it inherits)."""
+    if isinstance(config.get("thinker_config"), Mapping):  # Qwen-Omni: the part that thinks holds the language model
+        config = {**config, **config["thinker_config"]}
     section = next((s for s in _TEXT_SECTIONS if isinstance(config.get(s), Mapping)), None)
     if section is None:
         return dict(config), False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.errors import InputError
-from simulator.model_config.attention import Heads, mlp, projections, read_heads
+from simulator.model_config.attention import mlp, projections, read_heads
 from simulator.model_config.blueprint import Blueprint, Layer, Linear
 from simulator.model_config.experts import Moe, dense_first, read_experts
 from simulator.model_config.fields import Fields
@@ -11,7 +11,7 @@ from simulator.model_config.mla import latent_attention, latent_linears
 from simulator.model_config.windows import layer_windows
 from simulator.specs import DTYPE_BITS, AttentionLayers
 
-_CONV_STATE_BYTES = 2  # convolution states stand in the model's 16 bit
+CONV_STATE_BYTES = 2  # convolution states stand in the model's 16 bit
 
 
 def recurrent(state_bytes: int) -> AttentionLayers:
@@ -21,13 +21,13 @@ def recurrent(state_bytes: int) -> AttentionLayers:
 NOTHING = AttentionLayers(1, "none", 0, 0, 0, 0)
 
 
-def _state_bytes(fields: Fields, *names: str) -> int:
-    """Bytes a value of the recurrent state; float32 where the config does not say (vLLM's default for these)."""
-    dtype = fields.text(*names, default="float32")
+def state_value_bytes(fields: Fields) -> int:
+    """Bytes a value of the recurrent state: as the config says, else the model's 16 bit (vLLM's "auto")."""
+    dtype = fields.text("mamba_ssm_cache_dtype", "mamba_ssm_dtype", default="auto")
     if dtype == "auto":
         return 2
     if dtype not in DTYPE_BITS:
-        raise InputError(f"{names[0]} {dtype!r} is not understood", where=fields.where)
+        raise InputError(f"mamba_ssm_cache_dtype {dtype!r} is not understood", where=fields.where)
     return DTYPE_BITS[dtype] // 8
 
 
@@ -59,7 +59,7 @@ def build_qwen3_next(fields: Fields) -> Blueprint:
             layers.append(Layer(heads.cache("full", None), (*full, *tail), 2 * hidden + 2 * heads.dim_k))
         else:
             layers.append(Layer(recurrent(state), (*delta, *tail), 2 * hidden + delta_vectors))
-    return _finish(fields, layers, hidden, length, moe=moe)
+    return finish(fields, layers, hidden, length, moe=moe)
 
 
 def _qwen_moe(fields: Fields, num_layers: int) -> tuple[Moe | None, list[bool]]:
@@ -90,8 +90,8 @@ def _delta_net(fields: Fields, hidden: int) -> tuple[list[Linear], int, int]:
         Linear("linear_attn.out_proj", value_dim, hidden),
     ]
     vectors = channels * kernel + 2 * value_heads + value_head_dim
-    state = channels * (kernel - 1) * _CONV_STATE_BYTES
-    state += key_dim // key_heads * value_dim * _state_bytes(fields, "mamba_ssm_dtype")
+    state = channels * (kernel - 1) * CONV_STATE_BYTES
+    state += key_dim // key_heads * value_dim * state_value_bytes(fields)
     return linears, vectors, state
 
 
@@ -121,7 +121,7 @@ def build_nemotron_h(fields: Fields) -> Blueprint:
             parts = mlp(hidden, fields.integer("intermediate_size"), gated=False, bias=bias, prefix="mixer.")
             layers.append(Layer(NOTHING, tuple(parts), hidden))
     length = fields.integer("max_position_embeddings")
-    return _finish(fields, layers, hidden, length, moe=moe, prefix="backbone.layers.")
+    return finish(fields, layers, hidden, length, moe=moe, prefix="backbone.layers.")
 
 
 def _blocks(fields: Fields) -> list[str]:
@@ -176,9 +176,12 @@ def _mamba2(fields: Fields, hidden: int) -> tuple[list[Linear], int, int]:
         Linear("mixer.out_proj", inner, hidden, bias),
     ]
     conv = channels * (kernel + fields.flag("use_conv_bias", default=True))
-    size = channels * (kernel - 1) * _CONV_STATE_BYTES
-    size += inner * state * _state_bytes(fields, "mamba_ssm_cache_dtype")
+    size = channels * (kernel - 1) * CONV_STATE_BYTES
+    size += inner * state * state_value_bytes(fields)
     return linears, conv + 3 * heads + inner, size
+
+
+_K3_ONLY = ("mla_use_output_gate", "routed_expert_hidden_size", "attn_res_block_size")
 
 
 def build_kimi_linear(fields: Fields) -> Blueprint:
@@ -207,8 +210,10 @@ def build_kimi_linear(fields: Fields) -> Blueprint:
         else:
             layers.append(Layer(recurrent(state), (*parts, *tail), other + delta_vectors))
     length = fields.integer("max_position_embeddings", "model_max_length")
-    note = "weights of Kimi Delta Attention layers are estimated: gates are counted by their usual shape"
-    return _finish(fields, layers, hidden, length, moe=moe, notes=(note,), exact=False)
+    newer = [name for name in _K3_ONLY if fields.raw(name, default=False)]
+    newer += [] if not linear.flag("use_full_rank_gate", default=False) else ["use_full_rank_gate"]
+    note = f"weights are estimated: {', '.join(newer)} add gates whose shape is not published"
+    return finish(fields, layers, hidden, length, moe=moe, notes=(note,) if newer else (), exact=not newer)
 
 
 def _kimi_moe(fields: Fields, num_layers: int) -> tuple[Moe | None, list[bool]]:
@@ -241,7 +246,7 @@ def _kimi_delta(linear: Fields, hidden: int) -> tuple[list[Linear], int, int]:
         Linear("self_attn.o_proj", inner, hidden),
     ]
     vectors = 3 * inner * kernel + heads + inner + dim
-    state = 3 * inner * (kernel - 1) * _CONV_STATE_BYTES + heads * dim * dim * 4
+    state = 3 * inner * (kernel - 1) * CONV_STATE_BYTES + heads * dim * dim * 4
     return linears, vectors, state
 
 
@@ -258,22 +263,23 @@ def build_rwkv5(fields: Fields) -> Blueprint:
         Linear("feed_forward.receptance", hidden, hidden),
         Linear("feed_forward.value", width, hidden),
     ]
-    state = inner * size * 4 + 2 * hidden * _CONV_STATE_BYTES
+    state = inner * size * 4 + 2 * hidden * CONV_STATE_BYTES
     vectors = 4 * hidden + 6 * hidden + 2 * inner + 2 * inner
     layer = Layer(recurrent(state), tuple(linears), vectors)
     length = fields.integer("context_length", "max_position_embeddings")
     layers = [layer] * fields.integer("num_hidden_layers")
     note = "weights of RWKV's mixing vectors are estimated"
-    return _finish(fields, layers, hidden, length, prefix="rwkv.blocks.", notes=(note,), exact=False)
+    return finish(fields, layers, hidden, length, prefix="rwkv.blocks.", notes=(note,), exact=False)
 
 
-def _finish(
+def finish(
     fields: Fields,
     layers: list[Layer],
     hidden: int,
     length: int,
     *,
     moe: Moe | None = None,
+    tied: bool | None = None,
     prefix: str = "model.layers.",
     notes: tuple[str, ...] = (),
     exact: bool = True,
@@ -284,7 +290,7 @@ def _finish(
         hidden,
         vocab,
         length,
-        tied=fields.flag("tie_word_embeddings", default=False),
+        tied=fields.flag("tie_word_embeddings", default=False) if tied is None else tied,
         embedding=vocab * hidden,
         other=hidden,
         prefix=prefix,
@@ -293,6 +299,3 @@ def _finish(
         notes=notes,
         parameters_exact=exact,
     )
-
-
-__all__ = ["Heads", "build_kimi_linear", "build_nemotron_h", "build_qwen3_next", "build_rwkv5"]

@@ -129,7 +129,9 @@ RECIPES: dict[str, Recipe] = {
     "granitemoeshared": replace(_LLAMA, mlp_bias=False, moe="shared", moe_width="intermediate_size", defaults={}),
     "glm": _GLM,
     "glm4": replace(_GLM, norms=4),
-    "glm4_moe": replace(_GLM, qk_norm="head", qk_norm_switch="use_qk_norm", moe="deepseek", correction=True),
+    "glm4_moe": replace(
+        _GLM, qk_norm="head", qk_norm_switch="use_qk_norm", moe="deepseek", correction=True, defaults={}
+    ),
     "exaone4": Recipe(qk_norm="head", window="pattern"),
     "smollm3": replace(_LLAMA, tied=True, defaults={"use_sliding_window": False}),
     "arcee": replace(_LLAMA, gated=False, defaults={}),
@@ -152,6 +154,18 @@ RECIPES: dict[str, Recipe] = {
         correction=True,
         defaults={"use_qk_norm": True, "use_routing_bias": True},
     ),
+    "ernie4_5": Recipe(tied=True, qkv_bias="use_bias", output_bias="use_bias", mlp_bias="use_bias"),
+    "hunyuan_v1_dense": Recipe(qkv_bias="attention_bias", output_bias="attention_bias", qk_norm="head"),
+    "apertus": replace(_LLAMA, gated=False, mlp_bias=False, qk_norm="head", extra_per_layer=2, defaults={}),
+    "helium": Recipe(qkv_bias="attention_bias", mlp_bias="mlp_bias"),
+    "exaone": Recipe(kv_defaults_to_query=True),
+    "vaultgemma": replace(_GEMMA2, norms=2),
+    "cwm": replace(_LLAMA, window="all", defaults={}),
+    "ministral3": replace(_LLAMA, window="all", defaults={}),
+    "flex_olmo": replace(_OLMO2, moe="every", moe_width="intermediate_size"),
+    "deepseek": replace(_LLAMA, mlp_bias=False, moe="deepseek", defaults={}),
+    "solar_open": replace(_GLM, moe="deepseek", correction=True, defaults={}),
+    "phi4_multimodal": Recipe(window="all", kv_defaults_to_query=True),
     "dots1": replace(_QWEN3, moe="deepseek", correction=True, defaults=_QWEN_DEFAULTS),
 }
 
@@ -178,4 +192,11 @@ ALIASES: dict[str, str] = {
     "yi": "llama",
     "aquila": "llama",
     "glm4v_moe_text": "glm4_moe",
+    "minimax_text_01": "minimax",
+    "minimax_m1": "minimax",
+    "phi3_v": "phi3",
+    "phi4mm": "phi4_multimodal",
+    "qwen2_5_omni_text": "qwen2_5_vl",
+    "qwen3_omni_moe_text": "qwen3_vl_moe",
+    "ernie4_5_text": "ernie4_5",
 }
