@@ -56,6 +56,7 @@ def draw(figure: Figure, runs: list[RunData]) -> None:
             axes.annotate(f"SLO {stat}", (1, limit), (0, 3), textcoords="offset points", fontsize=8)
         if seen and min(seen) > 0 and max(seen) / min(seen) > WIDE_RANGE:
             axes.set_yscale("log")
+            axes.minorticks_off()
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
         else:
             axes.set_ylim(bottom=0)

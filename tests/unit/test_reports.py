@@ -16,8 +16,10 @@ from reports.numbers import milliseconds, percent, short
 from reports.page import write_report
 from reports.summary_text import summary
 from simulator.errors import InputError
-from simulator.result import ResultContext, result_dict, write_json
+from simulator.result import ResultContext, result_dict, write_json, write_requests_csv, write_timeline_csv
 from tests.result_folder import VARIANTS, write_folder
+from tests.synthetic_log import Server, server_log
+from workloads.workload import Workload
 
 
 @pytest.fixture(scope="module")
@@ -141,3 +143,13 @@ def test_matplotlib_and_pandas_are_not_imported_by_the_summary() -> None:
     code = "import sys, reports.summary_text, reports.page; sys.exit(bool({'matplotlib', 'pandas'} & set(sys.modules)))"
     root = Path(__file__).resolve().parents[2]
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
+
+
+def test_a_run_that_served_nobody_still_has_a_report(tmp_path: Path) -> None:
+    log, _ = server_log(Workload.from_columns([0, 5], [500, 600], [1, 1]), Server())
+    result = result_dict(log, ResultContext(name="empty"))
+    write_json(result, tmp_path / "result.json")
+    write_requests_csv(log, tmp_path / "requests.csv")
+    write_timeline_csv(log, tmp_path / "timeline.csv")
+    assert "0 of 2 requests" in summary(result)
+    assert "can never be served" in write_report(tmp_path).read_text(encoding="utf-8")
