@@ -14,6 +14,7 @@ from reports.tables import HEADLINE, filled, is_admission, sections_for
 from simulator.result_files import write_text
 
 TEMPLATE = "report.html.j2"
+FOOTER_KEYS = ("seed", "scenario_sha256", "calibration", "schema_version")
 SLO_COLUMNS = ("variant", "class", "limit", "asked", "came out", "met")
 CLASS_ROWS = ("completed", "rejected", "median_ttft_ms", "p99_ttft_ms", "median_tpot_ms", "p99_tpot_ms", "p99_e2el_ms")
 
@@ -85,9 +86,7 @@ def _render(result: dict[str, Any], runs: list[RunData], drawings: list[dict[str
         intervals=_interval_rows(runs),
         warnings=_sentences(runs, "warnings"),
         assumptions=_sentences(runs, "assumptions"),
-        facts=[
-            (key, first[key]) for key in ("seed", "scenario_sha256", "calibration", "schema_version") if key in first
-        ],
+        facts=[(key, first[key]) for key in FOOTER_KEYS if first.get(key) not in (None, "")],
     )
 
 

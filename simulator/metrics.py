@@ -74,6 +74,7 @@ def summarize(log: RunLog, options: MetricsOptions | None = None) -> dict[str, A
         raise InputError("no request arrived after the warm-up", where="warmup_s", remedy="shorten the warm-up")
     latencies = _latencies(facts, measured) | _gap_statistics(gaps.gaps())
     by_class = _by_class(facts, latencies, measured)
+    saturated = is_saturated(log, facts)
     limits, good = _objectives(facts, latencies, by_class, options.slo)
     return {
         **_counts(log, facts, use),
@@ -88,10 +89,10 @@ def summarize(log: RunLog, options: MetricsOptions | None = None) -> dict[str, A
         "mean_waiting": ratio(use.waiting, use.duration_ps),
         "binding_limit": binding_limit(log, use, options.step_hint),
         "wait_shares": wait_shares(log, use),
-        "saturated": is_saturated(log, facts),
+        "saturated": saturated,
         "slo": _slo_block(limits, good),
         "classes": _classes(facts, by_class, good),
-        "confidence_95": _intervals(facts, measured),
+        "confidence_95": _intervals(facts, measured, saturated),
         "measured_requests": int((measured & facts.finished).sum()),
         "warmup_s": options.warmup_s,
         "kv": _kv(log, use),
@@ -225,13 +226,16 @@ def _classes(
     return out
 
 
-def _intervals(facts: RequestFacts, measured: np.ndarray) -> dict[str, Any]:
+def _intervals(facts: RequestFacts, measured: np.ndarray, saturated: bool) -> dict[str, Any]:
+    """Intervals of the means; None where the run is saturated, for then a mean only says how long the run was."""
     order = np.argsort(facts.columns["arrival_ps"], kind="stable")
     order = order[measured[order]]
-    out: dict[str, Any] = {
-        f"mean_{name}_ms": batch_means_interval(facts.latency_ms[name][order]) for name in REQUEST_METRICS
+    method = "batch means in the order of arrival, 20 batches, Student t with 19 degrees of freedom"
+    intervals: dict[str, Any] = {
+        f"mean_{name}_ms": None if saturated else batch_means_interval(facts.latency_ms[name][order])
+        for name in REQUEST_METRICS
     }
-    return out | {"method": "batch means in the order of arrival, 20 batches, Student t with 19 degrees of freedom"}
+    return intervals | {"method": method}
 
 
 def _hit_rate(facts: RequestFacts) -> float:
