@@ -225,7 +225,9 @@ def _pivots(gaps: Gaps, ranks: list[int]) -> list[int]:
     order = np.argsort(values, kind="stable")
     values, cumulated = values[order], np.cumsum(weights[order])
     pivots = []
-    for rank in ranks:
+    for rank, before in zip(ranks, [-2, *ranks], strict=False):
+        if rank == before + 1:
+            continue  # neighbours share a bracket
         for side in (-_MARGIN, _MARGIN):
             target = (rank / gaps.count + side * 4 * (rank / gaps.count) * (1 - rank / gaps.count)) * cumulated[-1]
             place = min(max(int(np.searchsorted(cumulated, target)), 0), len(values) - 1)

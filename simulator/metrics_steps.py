@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.errors import KvplanError
-from simulator.metrics_exact import sum_of_first
+from simulator.metrics_exact import sum_of_first, sum_of_first_squares
 from simulator.run_log import SEGMENT_COLUMNS, IntColumn, ReplicaLog
 
-ROWS_PER_BLOCK = 1 << 15
+ROWS_PER_BLOCK = 1 << 14
 MAX_STEPS_PER_ROW = 1 << 20
 """A row stands for fewer steps than this, so that the cube of the number fits in 64 bits."""
 
@@ -103,18 +103,20 @@ class GrowthMoments:
         Σ_{r<q} Σ_j (j + rB)·b_j = q·m1 + B·q(q−1)/2·m0, and likewise for the squares.
         """
         size = self.block_size
-        periods, rest = grown // size, grown % size
-        zeroth, first, second = self.listed(growth_at, rest)
+        totals = tuple(np.zeros_like(grown) for _ in range(3))
+        some = np.flatnonzero(grown)
+        periods, rest = grown[some] // size, grown[some] % size
+        zeroth, first, second = self.listed(growth_at[some], rest)
         shift = periods * size
-        total0 = zeroth
-        total1 = first + shift * zeroth
-        total2 = second + 2 * shift * first + shift * shift * zeroth
-        if not periods.any():
-            return total0, total1, total2
-        whole0, whole1, whole2 = self.listed(growth_at, np.where(periods > 0, size, 0))
-        pairs = sum_of_first(periods)
-        squares = (periods - 1) * periods * (2 * periods - 1) // 6
-        total0 = total0 + periods * whole0
-        total1 = total1 + periods * whole1 + size * pairs * whole0
-        total2 = total2 + periods * whole2 + 2 * size * pairs * whole1 + size * size * squares * whole0
-        return total0, total1, total2
+        totals[0][some] = zeroth
+        totals[1][some] = first + shift * zeroth
+        totals[2][some] = second + 2 * shift * first + shift * shift * zeroth
+        many = periods > 0
+        if many.any():
+            whole, periods = some[many], periods[many]
+            zeroth, first, second = self.listed(growth_at[whole], np.full_like(periods, size))
+            pairs, squares = sum_of_first(periods), sum_of_first_squares(periods)
+            totals[0][whole] += periods * zeroth
+            totals[1][whole] += periods * first + size * pairs * zeroth
+            totals[2][whole] += periods * second + 2 * size * pairs * first + size * size * squares * zeroth
+        return totals[0], totals[1], totals[2]

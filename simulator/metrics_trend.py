@@ -56,7 +56,7 @@ def is_saturated(log: RunLog, facts: RequestFacts) -> bool:
     middle = span / 2
     left = np.clip(begin - t0, 0, last - t0) - middle
     right = np.clip(end - t0, 0, last - t0) - middle
-    moment = math.fsum((right**2 - left**2) / 2)
+    moment = float(((right**2 - left**2) / 2).sum())
     growth = 12 * moment / span**2
     return growth > max(GROWTH_SHARE * count, GROWTH_DEVIATIONS * math.sqrt(count))
 
@@ -72,8 +72,8 @@ def batch_means_interval(values: FloatColumn) -> list[float] | None:
     if size < 2:
         return None
     runs = known[len(known) - size * BATCHES :].reshape(BATCHES, size)
-    means = [math.fsum(run) / size for run in runs.tolist()]
-    centre = math.fsum(means) / BATCHES
-    deviation = math.sqrt(math.fsum((mean - centre) ** 2 for mean in means) / (BATCHES - 1))
+    means = runs.mean(axis=1)
+    centre = float(means.mean())
+    deviation = float(means.std(ddof=1))
     half = STUDENT_T_975 * deviation / math.sqrt(BATCHES)
     return [centre - half, centre + half]
