@@ -43,8 +43,9 @@ def rank_rows(
     """(parts that add up to the GPU's memory, bytes of the pool)."""
     visible, visible_basis = visible_bytes(gpu)
     driver = BudgetRow("kept by the driver", gpu.memory_bytes - visible, visible_basis, "not visible to CUDA")
-    exact: Basis = "exact" if model.parameters_exact and resolved.weight_dtype is None else "estimated"
-    weight = BudgetRow("weights", weights, exact)
+    sure = model.parameters_exact and resolved.weight_dtype is None and not model.encoder_parameters
+    encoder = "with an encoder whose size is estimated" if model.encoder_parameters else ""
+    weight = BudgetRow("weights", weights, "exact" if sure else "estimated", encoder)
     activation = BudgetRow("activation peak", activations, "estimated", f"{resolved.max_num_batched_tokens} tokens")
     runtime = BudgetRow(RUNTIME, runtime_bytes(parallelism), "assumed")
     inside = settings.graphs_in_budget or resolved.engine != "vllm"

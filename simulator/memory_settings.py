@@ -67,7 +67,7 @@ def resolve(settings: MemorySettings, model: ModelSpec, gpu: GpuSpec | None, par
         InputError: a value out of range, an unknown dtype or engine.
     """
     defaults = engine_defaults(settings.engine, gpu, model, parallelism)
-    _check_positive(settings)
+    _check_ranges(settings)
     assumptions: list[str] = []
     warnings: list[str] = []
     chosen: dict[str, float] = {}
@@ -77,12 +77,6 @@ def resolve(settings: MemorySettings, model: ModelSpec, gpu: GpuSpec | None, par
         if given is None:
             assumptions.append(f"{key} = {default} ({settings.engine}'s default)")
     fraction = float(chosen["gpu_memory_utilization"])
-    if not 0 < fraction <= 1:
-        raise InputError(
-            f"gpu_memory_utilization must lie in (0, 1], got {fraction}",
-            where="gpu_memory_utilization",
-            remedy="0.9 is usual",
-        )
     length = model.max_model_len if settings.max_model_len is None else settings.max_model_len
     if settings.max_model_len is None:
         assumptions.append(f"max_model_len = {length} (the model's context)")
@@ -112,7 +106,7 @@ def resolve(settings: MemorySettings, model: ModelSpec, gpu: GpuSpec | None, par
     )
 
 
-def _check_positive(settings: MemorySettings) -> None:
+def _check_ranges(settings: MemorySettings) -> None:
     names = (
         "max_model_len",
         "max_num_batched_tokens",
@@ -121,6 +115,13 @@ def _check_positive(settings: MemorySettings) -> None:
         "num_gpu_blocks_override",
         "kv_cache_memory_bytes",
     )
+    fraction = settings.gpu_memory_utilization
+    if fraction is not None and not 0 < fraction <= 1:
+        raise InputError(
+            f"gpu_memory_utilization must lie in (0, 1], got {fraction}",
+            where="gpu_memory_utilization",
+            remedy="0.9 is usual",
+        )
     for name in names:
         value = getattr(settings, name)
         if value is not None and (isinstance(value, bool) or value < 1):

@@ -10,6 +10,7 @@ from simulator.model_config.quantization import WEIGHT_FORMATS
 from simulator.specs import DTYPE_BITS, ModelSpec, Parallelism, WeightGroup
 
 _GIB = 1 << 30
+_ENCODER_BYTES = 2  # vision encoders stay in 16 bit, also in quantised checkpoints
 _ACTIVATION_BYTES = 2  # activations are computed in 16 bit
 
 # Peak of the sampler in vLLM's profile run, in float32 arrays of (max_num_seqs x vocabulary): logits, their sorted copy
@@ -105,7 +106,7 @@ def stage_weight_bytes(model: ModelSpec, stage: Stage, tensor_parallel_size: int
     embedding = model.embedding_bytes if weight_dtype is None else model.embedding_parameters * wide
     head = model.lm_head_bytes if weight_dtype is None else model.lm_head_parameters * wide
     if stage.first:
-        total += embedding / size
+        total += (embedding + _ENCODER_BYTES * model.encoder_parameters) / size
     if stage.last:
         total += model.other_bytes
     if stage.last and not (model.tied_embeddings and stage.first):

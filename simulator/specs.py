@@ -132,6 +132,7 @@ class ModelSpec:
         other_bytes: of what stands outside the layers: final norm, projections beside the embedding.
         kv_cache_dtype: what the checkpoint asks the KV cache to be kept in; None = nothing.
         parameters_exact: False where the KV shapes are sure but some weights are estimated (see ``notes``).
+        encoder_parameters: of vision and audio encoders, estimated and in no other count; engines load them too.
         notes: what was defaulted, or left out, and why.
     """
 
@@ -164,6 +165,7 @@ class ModelSpec:
     other_bytes: int = 0
     kv_cache_dtype: str | None = None
     parameters_exact: bool = True
+    encoder_parameters: int = 0
     notes: tuple[str, ...] = ()
 
     def kv_bytes_per_token(self, kv_dtype_bytes: float = 2.0) -> int:

@@ -63,6 +63,7 @@ class Blueprint:
     experts: int = 0
     experts_per_token: int = 0
     notes: tuple[str, ...] = ()
+    encoder: int = 0  # parameters of vision and audio encoders, estimated
     parameters_exact: bool = True  # False: KV shapes are sure, some weights of the layers are not
 
     def linears(self) -> Iterator[tuple[str, Linear]]:

@@ -8,8 +8,19 @@ from dataclasses import replace
 from typing import Any
 
 from simulator.errors import InputError
-from simulator.model_config import alternating, gemma4, gpt_like, hybrid, llama_like, mamba, mla, own_spellings
+from simulator.model_config import (
+    alternating,
+    gemma4,
+    gpt_like,
+    hybrid,
+    kimi_linear,
+    llama_like,
+    mamba,
+    mla,
+    own_spellings,
+)
 from simulator.model_config.blueprint import Blueprint
+from simulator.model_config.encoders import encoder_parameters
 from simulator.model_config.fields import Fields
 from simulator.model_config.recipes import ALIASES, RECIPES
 from simulator.model_config.totals import add_up
@@ -19,7 +30,6 @@ Builder = Callable[[Fields], Blueprint]
 
 # Sections that hold the language model of a multimodal config.
 _TEXT_SECTIONS = ("text_config", "llm_config", "language_config")
-_TOWERS = ("vision_config", "audio_config", "speech_config")
 _INHERITED = ("tie_word_embeddings", "torch_dtype", "dtype", "quantization_config", "vocab_size")
 
 _SIZES = {
@@ -50,7 +60,7 @@ BUILDERS: dict[str, Builder] = {
     "gptj": gpt_like.build_gptj,
     "granitemoehybrid": mamba.build_granite_hybrid,
     "jamba": mamba.build_jamba,
-    "kimi_linear": hybrid.build_kimi_linear,
+    "kimi_linear": kimi_linear.build_kimi_linear,
     "lfm2": mamba.build_lfm2,
     "llama4": alternating.build_llama4,
     "mamba": mamba.build_mamba,
@@ -83,10 +93,8 @@ def build_model(config: Mapping[str, Any], *, name: str, source: str) -> ModelSp
     defaults = recipe.defaults if recipe else _DEFAULTS.get(family, {})
     fields = Fields(data, source, defaults if nested else _without_sizes(defaults))
     blueprint = llama_like.build(fields, recipe) if recipe else BUILDERS[family](fields)
-    towers = [part for part in _TOWERS if isinstance(config.get(part), Mapping) or isinstance(data.get(part), Mapping)]
-    if towers:
-        note = f"only the language model is counted: {', '.join(towers)} names an encoder that takes memory too"
-        blueprint = replace(blueprint, notes=(*blueprint.notes, note))
+    encoders, notes = encoder_parameters({**data, **config})
+    blueprint = replace(blueprint, encoder=encoders, notes=(*blueprint.notes, *notes))
     return add_up(blueprint, fields, name=name, source=source, architecture=_architecture(config, family))
 
 

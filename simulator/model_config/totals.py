@@ -22,11 +22,7 @@ def add_up(blueprint: Blueprint, fields: Fields, *, name: str, source: str, arch
     head_bytes = ceil(quantization.head_bytes(head)) + ceil(head.bias_values * dtype_bytes)
     expert_sizes = _expert_sizes(blueprint)
     outside = blueprint.other + sum(_parameters(p) for p in blueprint.projections)
-    in_layers = sum(g.parameters for layer in layers for g in layer.weights)
-    idle = sum(
-        (linear.copies - linear.active) * (linear.matrix + linear.bias_values) for _, linear in blueprint.linears()
-    )
-    parameters = blueprint.embedding + outside + in_layers + (0 if blueprint.tied else head_parameters)
+    parameters = _total(blueprint, layers, outside, head_parameters)
     embedding_bytes = ceil(blueprint.embedding * dtype_bytes)
     weight_bytes = (
         embedding_bytes
@@ -44,7 +40,7 @@ def add_up(blueprint: Blueprint, fields: Fields, *, name: str, source: str, arch
         max_model_len=blueprint.max_model_len,
         attention=_group(blueprint.layers),
         parameters=parameters,
-        active_parameters=parameters - idle,
+        active_parameters=parameters - _idle(blueprint),
         embedding_parameters=blueprint.embedding,
         lm_head_parameters=head_parameters,
         tied_embeddings=blueprint.tied,
@@ -60,11 +56,24 @@ def add_up(blueprint: Blueprint, fields: Fields, *, name: str, source: str, arch
         other_bytes=ceil(outside * dtype_bytes),
         kv_cache_dtype=quantization.kv_cache_dtype,
         parameters_exact=blueprint.parameters_exact,
+        encoder_parameters=blueprint.encoder,
         notes=(*blueprint.notes, *dtype_notes, *quantization.notes, *fields.defaulted),
         parameters_per_expert=sum(expert_sizes) // len(expert_sizes) if expert_sizes else 0,
         num_moe_layers=len(expert_sizes),
         expert_weight_bytes_per_parameter=_mean_bytes(blueprint, quantization, experts=True, default=0.0),
         linear_weight_bytes_per_parameter=_mean_bytes(blueprint, quantization, experts=False, default=dtype_bytes),
+    )
+
+
+def _total(blueprint: Blueprint, layers: tuple[LayerSpec, ...], outside: int, head: int) -> int:
+    inside = sum(g.parameters for layer in layers for g in layer.weights)
+    return blueprint.embedding + outside + inside + (0 if blueprint.tied else head)
+
+
+def _idle(blueprint: Blueprint) -> int:
+    """Parameters of the experts that a token does not pass."""
+    return sum(
+        (linear.copies - linear.active) * (linear.matrix + linear.bias_values) for _, linear in blueprint.linears()
     )
 
 
