@@ -241,13 +241,19 @@ def _step_time(
 ) -> StepTimeModel | None:
     if settings.mode == "admission":
         return None
-    return build_step_time(
-        settings.step_time,
-        model=model,
-        gpu=gpu,
-        parallelism=parallelism,
-        kv_dtype_bytes=float(kv_value_bytes(resolved.kv_cache_dtype)),
-    )
+    try:
+        return build_step_time(
+            settings.step_time,
+            model=model,
+            gpu=gpu,
+            parallelism=parallelism,
+            kv_dtype_bytes=float(kv_value_bytes(resolved.kv_cache_dtype)),
+        )
+    except InputError as error:
+        if error.where is None or error.where.split(".")[0] in {field.name for field in fields(ScenarioSettings)}:
+            raise
+        what = f"{error.where}: {error.what}"  # a fault inside the calibration file
+        raise InputError(what, where="step_time.calibration", remedy=error.remedy) from None
 
 
 def _filled(engine: EngineSettings, resolved: Resolved) -> tuple[EngineSettings, list[str]]:

@@ -21,7 +21,10 @@ from workloads.errors import WorkloadError
 
 SHIPPED = Path(scenarios.__file__).parent
 
+_FILES = (".json", ".yaml", ".yml")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
+_TAKEN = ("plots", "report.html", "result.json", "scenario.resolved.yaml", "provenance.json")
+"""What stands in a result folder beside the variants' own folders."""
 
 
 @dataclass(frozen=True)
@@ -130,8 +133,9 @@ def apply_patch(document: Document, patch: str) -> None:
     path = path.strip()
     if not equals or not path:
         raise InputError("is not path=value", where=option, remedy="write --set engine.block_size=32")
-    if path.split(".")[0] == "variants":
-        raise InputError("a variant cannot be set here", where=option, remedy="change variants in the file")
+    if path.startswith("variants."):
+        remedy = "change it in the file, or set variants=null to run without them"
+        raise InputError("a single variant cannot be set here", where=option, remedy=remedy)
     value = parse_yaml(text, option, fixed_place=option)
     document.put(path, value)
 
@@ -151,7 +155,7 @@ def _variants(document: Document) -> dict[str, Document]:
     found = {}
     for name, patches in variants.items():
         where = document.key_place(("variants", name))
-        if not _NAME.match(name):
+        if not _NAME.match(name) or name in _TAKEN:
             raise InputError(
                 f"variants.{name} cannot be the name of a folder",
                 where=where,
@@ -251,7 +255,7 @@ def _make_paths_absolute(document: Document, folder: Path) -> None:
         elif isinstance(value, str) and steps and _holds_path(steps, value):
             base = Path() if document.place(steps).startswith("--set") else folder
             absolute = (base / Path(value).expanduser()).resolve()
-            if str(steps[-1]).endswith("path") or absolute.exists():
+            if str(steps[-1]).endswith("path") or absolute.suffix in _FILES or absolute.exists():
                 document.part(steps[:-1])[steps[-1]] = str(absolute)
 
 
@@ -260,4 +264,4 @@ def _holds_path(steps: tuple[str | int, ...], value: str) -> bool:
     last = str(steps[-1]).rpartition(".")[2]
     if last == "path":
         return "workload" in str(steps)
-    return last in ("model", "calibration") and ("/" in value or value.endswith((".json", ".yaml", ".yml")))
+    return last in ("model", "calibration") and ("/" in value or value.endswith(_FILES))

@@ -127,7 +127,7 @@ class _Binder:
             except InputError as error:
                 faults.append(error)
         if isinstance(data, dict | list) or not faults:
-            self._wrong(" or ".join(named(m) for m in options), data, steps, self._kind_remedy(classes))
+            self._wrong(" or ".join(dict.fromkeys(named(m) for m in options)), data, steps, self._kind_remedy(classes))
         raise faults[-1] if len(others) == 1 else self._nearest_fault(options, data, steps, faults)
 
     def _nearest_fault(self, options: list[Any], data: Any, steps: Steps, faults: list[InputError]) -> InputError:
@@ -135,7 +135,7 @@ class _Binder:
         for fault in faults:
             if " must be " not in fault.what or "at least" in fault.what or "below" in fault.what:
                 return fault
-        what = f"{dotted(steps)} must be {' or '.join(named(m) for m in options)}, not {kind_of(data)}"
+        what = f"{dotted(steps)} must be {' or '.join(dict.fromkeys(named(m) for m in options))}, not {kind_of(data)}"
         return InputError(what, where=self._document.place(steps), remedy="change the value")
 
     def _by_kind(self, classes: list[Any], data: dict[str, Any], steps: Steps) -> Any:
@@ -196,7 +196,7 @@ class _Binder:
                 self._wrong("true or false", data, steps, "write true or false")
         elif hint in (int, float):
             value = self._number(hint, data, steps)
-            self._check_range(value, limits, steps)
+            self._check_range(data, limits, steps)
         elif hint is str:
             if not isinstance(data, str):
                 remedy = "delete the key" if data is None else "write it in quotes"

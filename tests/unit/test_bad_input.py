@@ -159,6 +159,14 @@ CASES = [
     Bad("preset of later", "preset: vllm", "preset: orca-pow2", "7:11", ("orca-pow2", "reservation: pow2")),
     Bad("unknown preset", "preset: vllm", "preset: vlm", "7:11", ("'vlm'", "did you mean vllm")),
     Bad("two names for one", "block_size: 16", "block_size: 16\n  page_size: 16", "9:3", ("page_size", "block_size")),
+    Bad("missing calibration", "{kind: linear, base_ms: 6, per_token_us: 50, per_context_token_ns: 26}",
+        "{kind: roofline, calibration: c.yaml}", "16:42", ("step_time.calibration", "c.yaml")),
+    Bad("efficiency above 1", "{kind: linear, base_ms: 6, per_token_us: 50, per_context_token_ns: 26}",
+        "{kind: roofline, memory_efficiency: 1.5}", "16:48", ("memory_efficiency", "at most 1")),
+    Bad("heads that do not divide", "replicas: 1", "tensor_parallel_size: 3", "5:37", ("valid sizes: 1, 2, 4",)),
+    Bad("pipeline", "replicas: 1", "pipeline_parallel_size: 2", "5:39", ("not simulated in this version",)),
+    Bad("sliding windows", "llama-3.1-8b", "gemma-2-9b", "3:8", ("disable_hybrid_kv_cache_manager: true",)),
+    Bad("unknown KV format", "block_size: 16", "kv_cache_dtype: fp9", "8:19", ("engine.kv_cache_dtype", "fp8")),
     # SLOs and variants
     Bad("unknown metric", "ttft_ms", "ttft", "17:7", ("slo.ttft", "did you mean ttft_ms?")),
     Bad("unknown statistic", "p99", "p999", "17:17", ("slo.ttft_ms.p999", "p99")),
@@ -229,7 +237,8 @@ SETS = [
     ("workload.arrivals.rate_rps=-1", ("above 0",)),
     ("workload.arrivals=[]", ("workload.arrivals", "mapping")),
     ("seed.deep=1", ("seed is the number 3",)),
-    ("variants.a.seed=1", ("variant",)),
+    ("variants.a.seed=1", ("variants=null",)),
+    ("workload.prompt_tokens=100", ("must be a mapping, not", "lognormal")),
     ("gpu=nothing", ("nothing",)),
 ]
 

@@ -137,3 +137,65 @@ def test_verify_schedule_counts_what_is_exact() -> None:
     assert both.stdout.splitlines()[-1] == "exact 1/2 cases"
     empty = kvplan("verify", "schedule", str(golden / "nowhere"))
     assert empty.exit_code == 2
+
+
+def test_size_says_what_would_work_and_exits_3() -> None:
+    done = kvplan("size", "--model", "llama-3.1-70b", "--gpu", "l4", "--json")
+    assert done.exit_code == 3
+    sized = json.loads(done.stdout)
+    assert sized["fits"] is False and sized["remedies"]
+    assert kvplan("size", "--model", "llama-3.1-70b", "--gpu", "l4").exit_code == 3
+    assert kvplan("size", "--model", "llama-3.1-8b", "--gpu", "l4", "--max-model-len", "8192").exit_code == 0
+
+
+def test_size_without_a_gpu_is_arithmetic_alone() -> None:
+    done = kvplan("size", "--model", "meta-llama/Llama-3.1-8B", "--json")
+    assert done.exit_code == 0
+    assert json.loads(done.stdout)["kv_bytes_per_token"] == 2 * 32 * 8 * 128 * 2
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--model", "lama-3.1-8b"], ("did you mean llama-3.1-8b",)),
+        (["--model", "llama-3.1-8b", "--gpu", "h100-sxm-80bg"], ("h100-sxm-80gb",)),
+        (["--model", "llama-3.1-8b", "--kv-cache-dtype", "fp9"], ("--kv-cache-dtype: ", "fp8")),
+        (
+            ["--model", "llama-3.1-8b", "--gpu", "l4", "--tensor-parallel-size", "3"],
+            ("--tensor-parallel-size", "valid"),
+        ),
+        (["--model", "llama-3.1-8b", "--block-size", "0"], ("--block-size",)),
+        (["--model", "llama-3.1-8b", "--gpu", "l4", "--gpu-memory-utilization", "92"], ("--gpu-memory-utilization",)),
+    ],
+)
+def test_size_names_the_option_that_is_wrong(args: list[str], words: tuple[str, ...]) -> None:
+    done = kvplan("size", *args)
+    assert (done.exit_code, done.stdout) == (2, "")
+    for word in words:
+        assert word in done.stderr
+
+
+def test_workload_describes_a_trace_and_names_its_broken_rows(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(
+        "arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,10,5\n0.5,twenty,6\n1.0,30,7\n", encoding="utf-8"
+    )
+    facts = json.loads(kvplan("workload", str(path), "--json").stdout)
+    assert (facts["rows"], facts["rows_read"], facts["rows_dropped"]) == (2, 3, 1)
+    assert facts["dropped"][0]["examples"][0]["line"] == 3
+    assert "Rows dropped" in kvplan("workload", str(path)).stdout
+    missing = kvplan("workload", str(tmp_path / "nowhere.csv"))
+    assert missing.exit_code == 2 and "nowhere.csv" in missing.stderr
+
+
+def test_workload_describes_a_scenario_and_its_variants() -> None:
+    facts = json.loads(kvplan("workload", "quickstart", "--json", "--set", "workload.num_requests=50").stdout)
+    assert facts["rows"] == 50  # its variants have one workload
+    assert set(json.loads(kvplan("workload", "chat-bursts", "--json").stdout)["variants"]) == {
+        "even", "random", "bursts", "on_off",
+    }  # fmt: skip
+
+
+def test_a_trace_of_lengths_alone_is_described() -> None:
+    facts = json.loads(kvplan("workload", str(ROOT / "scenarios" / "data" / "seed_lengths.csv"), "--json").stdout)
+    assert facts["rows"] == 500
