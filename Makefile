@@ -39,10 +39,12 @@ test-all: $(STAMP)  ## the slow tests too, with fresh random examples
 	@$(PYTEST) -n auto --hypothesis-profile=search
 
 check: $(STAMP)  ## format, lint, types, who may import whom
-	@$(BIN)/ruff format --check --quiet . || { echo "not formatted: make format"; exit 1; }
-	@$(BIN)/ruff check --quiet .
-	@$(BIN)/mypy
-	@$(BIN)/lint-imports
+	@bad=; \
+	$(BIN)/ruff format --check --quiet . || { bad=1; echo "not formatted: make format"; }; \
+	$(BIN)/ruff check --quiet . || bad=1; \
+	$(BIN)/mypy || bad=1; \
+	$(BIN)/lint-imports || bad=1; \
+	test -z "$$bad"
 
 format: $(STAMP)  ## format and mend what ruff can mend
 	@$(BIN)/ruff format --quiet .
