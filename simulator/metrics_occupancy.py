@@ -83,6 +83,8 @@ def occupancy(log: RunLog, facts: RequestFacts, gaps: GapCollector | None = None
         if gaps is not None:
             gaps.add_irregular(np.array(replica.irregular_gaps_ps, dtype=np.int64))
         use.reservable += _reservable(replica, log.end_ps)
+    if log.status in ("max_steps", "max_time"):
+        use.running += _left_running(log, facts)
     use.waiting = waiting_time(log, facts)
     _check_little(log, facts, use)
     return use
@@ -134,6 +136,27 @@ def _reservable(replica: ReplicaLog, end_ps: int) -> int:
     until = np.where(holds["to_ps"] == NOT_YET, end_ps, holds["to_ps"])
     useful = np.minimum(holds["final_tokens"], holds["reserved_slots"])
     return sum_of_products(useful, until - holds["from_ps"])
+
+
+def _left_running(log: RunLog, facts: RequestFacts) -> int:
+    """Request·ps of requests that still ran when a run was cut, from their replica's last step to the end.
+
+    A cut falls between two steps of one replica; the step that another was in is not in the log. Its requests count
+    as running (for Little's law); their tokens and slots do not count any more.
+    """
+    table = facts.columns
+    left = (table["status"] == Status.UNFINISHED) & (table["scheduled_ps"] != NOT_YET)
+    total = 0
+    for number, replica in enumerate(log.replicas):
+        rows = replica.segment_columns()
+        if len(rows["steps"]) == 0:
+            continue
+        k, d, g, start = (int(rows[name][-1]) for name in ("steps", "duration_ps", "growth_ps", "start_ps"))
+        last_ps = start + k * d + g * (k * (k - 1) // 2)
+        waiting_again = int((replica.requeue_columns()["readmitted_ps"] == NOT_YET).sum())
+        running = int((left & (table["replica"] == number)).sum()) - waiting_again
+        total += running * (log.end_ps - last_ps)
+    return total
 
 
 def waiting_time(log: RunLog, facts: RequestFacts) -> int:

@@ -119,6 +119,14 @@ def test_a_log_that_breaks_littles_law_is_an_internal_error() -> None:
         summarize(log)
 
 
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_littles_law_holds_in_a_run_that_was_cut(replicas: int) -> None:
+    server = Server(blocks=12, max_num_seqs=5, budget=30, replicas=replicas, end_ps=200 * MS)
+    log, _ = server_log(random_workload(3, 30, 5 * MS, 30), server)
+    got = summarize(log)
+    assert got["status"] == "max_time" and got["unfinished"] > 0 and got["completed"] > 0
+
+
 def test_goodput_counts_requests_within_every_limit_of_their_class() -> None:
     classes = (RequestClass("fast", {"ttft_ms": {"p99": 15}}), RequestClass("slow", {"e2el_ms": {"p99": 1000}}))
     server = Server(base_ps=10 * MS, per_token_ps=0, per_context_ps=0, max_num_seqs=1)
