@@ -13,6 +13,7 @@ from fractions import Fraction
 from simulator.specs import DTYPE_BITS, AttentionLayers, ModelSpec
 
 KERNEL_BLOCK_TOKENS = 16  # attention kernels want multiples of this
+SPARSE_FP8 = "fp8_ds_mla"
 _LATENT_SCALE_GROUP = 128  # fp8_ds_mla: one float32 scale per 128 latent values, rotary part in 16 bit
 # Recurrent groups: the running state, and with prefix caching one checkpoint beside it. Vouched for by vLLM's logs of
 # Qwen3.6-35B-A3B (0.24: 567,978 tokens from 5.98 GiB) and Qwen3.6-27B.
@@ -72,11 +73,17 @@ class KvLayout:
         return sum(group.blocks(tokens, batched_tokens) for group in self.groups)
 
 
+def effective_kv_dtype(model: ModelSpec, kv_cache_dtype: str) -> str:
+    """Sparse MLA (DeepSeek-V3.2, GLM-5) keeps fp8 with scales and a 16-bit rotary part: the layout fp8_ds_mla."""
+    sparse = any(group.indexer_bytes for group in model.attention)
+    return SPARSE_FP8 if sparse and kv_cache_dtype.startswith("fp8") else kv_cache_dtype
+
+
 def kv_value_bytes(kv_cache_dtype: str) -> Fraction:
     """Bytes a cached value takes; 4-bit formats with their scales."""
     if kv_cache_dtype in ("nvfp4", "fp4"):
         return Fraction(9, 16)  # 4 bits and one fp8 scale per 16 values
-    if kv_cache_dtype == "fp8_ds_mla":
+    if kv_cache_dtype == SPARSE_FP8:
         return Fraction(1)
     return Fraction(DTYPE_BITS[kv_cache_dtype], 8)
 
@@ -94,7 +101,7 @@ def layer_page(
         return LayerPage("linear", Fraction(0), _ceil_div(shape.state_bytes, tensor_parallel_size))
     value = kv_value_bytes(kv_cache_dtype)
     if shape.kind == "mla":
-        return LayerPage("full", _latent_bytes(shape, kv_cache_dtype, value) + shape.indexer_bytes)
+        return LayerPage("full", latent_bytes(shape, kv_cache_dtype, value) + shape.indexer_bytes)
     heads = max(1, shape.kv_heads // tensor_parallel_size)
     token_bytes = heads * (shape.head_dim_k + shape.head_dim_v) * value
     # vLLM sizes chunked layers as full ones: its hybrid manager is off for chunked local attention.
@@ -103,9 +110,8 @@ def layer_page(
     return LayerPage("full", token_bytes)
 
 
-def _latent_bytes(shape: AttentionLayers, kv_cache_dtype: str, value: Fraction) -> Fraction:
-    sparse = shape.indexer_bytes > 0 and kv_cache_dtype.startswith("fp8")
-    if kv_cache_dtype == "fp8_ds_mla" or sparse:
+def latent_bytes(shape: AttentionLayers, kv_cache_dtype: str, value: Fraction) -> Fraction:
+    if kv_cache_dtype == SPARSE_FP8:
         rank = shape.latent_rank
         rope = shape.head_dim_k - rank
         return Fraction(rank + _ceil_div(rank, _LATENT_SCALE_GROUP) * 4 + 2 * rope)
@@ -124,6 +130,7 @@ def kv_layout(
     max_model_len: int | None = None,
 ) -> KvLayout:
     """The groups of the whole model, and what a block weighs on a rank of ``stage`` (default: all layers)."""
+    kv_cache_dtype = effective_kv_dtype(model, kv_cache_dtype)
     pages = {
         index: page
         for index, layer in enumerate(model.layers)

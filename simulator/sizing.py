@@ -7,7 +7,7 @@ from typing import Any
 
 from simulator.catalog import find_gpu, find_model
 from simulator.errors import InputError
-from simulator.kv_groups import kv_value_bytes, layer_page
+from simulator.kv_groups import effective_kv_dtype, kv_value_bytes, latent_bytes, layer_page
 from simulator.memory_budget import MemoryBudget, budget
 from simulator.memory_settings import MemorySettings, resolve
 from simulator.rank_memory import Stage, check_parallelism, pipeline_stages, stage_weight_bytes
@@ -59,7 +59,7 @@ def size(request: SizeRequest) -> SizeResult:
     check_parallelism(model, parallelism)
     stages = pipeline_stages(model.num_layers, parallelism.pipeline_parallel_size)
     resolved = resolve(settings, model, gpu, parallelism)
-    kv_dtype = resolved.kv_cache_dtype
+    kv_dtype = effective_kv_dtype(model, resolved.kv_cache_dtype)
     tp = parallelism.tensor_parallel_size
     per_gpu = max(_kv_per_token(model, stage.layers, tp, kv_dtype) for stage in stages)
     whole = Stage(range(model.num_layers), True, True)
@@ -204,8 +204,13 @@ def _token_formula(model: ModelSpec, kv_dtype: str) -> tuple[str, ...]:
     for group in model.attention:
         if group.kind == "mla":
             rope = group.head_dim_k - group.latent_rank
+            plain = latent_bytes(group, kv_dtype, kv_value_bytes(kv_dtype))
             body = f"({group.latent_rank} latent + {rope} rotary) x {value:g} B"
-        elif group.kind in ("full", "sliding", "chunked"):
+            if plain != group.head_dim_k * kv_value_bytes(kv_dtype):
+                body = f"({group.latent_rank} latent + {rope} rotary in 16 bit, with scales: {int(plain)} B)"
+            lines.append(f"{group.count} mla layers x {body} = {int(group.count * plain)} B a token")
+            continue
+        if group.kind in ("full", "sliding", "chunked"):
             heads = (
                 f"2 x {group.kv_heads} KV heads x {group.head_dim_k}"
                 if group.head_dim_k == group.head_dim_v

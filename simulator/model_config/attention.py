@@ -43,8 +43,8 @@ def read_heads(fields: Fields, hidden_size: int, *, kv_defaults_to_query: bool =
 
 
 def read_head_dim(fields: Fields, hidden_size: int, query_heads: int) -> int:
-    if fields.raw("head_dim") is not None:
-        return fields.integer("head_dim")
+    if fields.raw("head_dim", "attention_head_dim") is not None:
+        return fields.integer("head_dim", "attention_head_dim")
     if hidden_size % query_heads:
         raise InputError(
             f"hidden_size ({hidden_size}) is not a multiple of num_attention_heads ({query_heads})",

@@ -35,6 +35,26 @@ _GEMMA3_DEFAULTS = {
     "sliding_window_pattern": 6,
 }
 
+_GEMMA_DEFAULTS = {
+    "vocab_size": 256000,
+    "hidden_size": 3072,
+    "intermediate_size": 24576,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 16,
+    "head_dim": 256,
+    "max_position_embeddings": 8192,
+}
+_GEMMA2_DEFAULTS = {
+    **_GEMMA_DEFAULTS,
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 26,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "sliding_window": 4096,
+}
+
 _LLAMA = Recipe(
     qkv_bias="attention_bias",
     output_bias="attention_bias",
@@ -51,8 +71,8 @@ _QWEN3 = Recipe(
     window="from_max_window_layers",
     defaults={**_QWEN_DEFAULTS, "head_dim": 128},
 )
-_GEMMA = Recipe(tied=True, qkv_bias="attention_bias", output_bias="attention_bias", defaults={"head_dim": 256})
-_GEMMA2 = replace(_GEMMA, norms=4, window="alternate", defaults={"head_dim": 256, "sliding_window": 4096})
+_GEMMA = Recipe(tied=True, qkv_bias="attention_bias", output_bias="attention_bias", defaults=_GEMMA_DEFAULTS)
+_GEMMA2 = replace(_GEMMA, norms=4, window="alternate", defaults=_GEMMA2_DEFAULTS)
 _COHERE = Recipe(
     tied=True,
     qkv_bias="attention_bias",
@@ -194,6 +214,8 @@ ALIASES: dict[str, str] = {
     "glm4v_moe_text": "glm4_moe",
     "minimax_text_01": "minimax",
     "minimax_m1": "minimax",
+    "MiniMaxText01": "minimax",
+    "MiniMaxM1": "minimax",
     "phi3_v": "phi3",
     "phi4mm": "phi4_multimodal",
     "qwen2_5_omni_text": "qwen2_5_vl",

@@ -111,3 +111,11 @@ def test_stages_share_the_grouping_but_not_the_bytes() -> None:
     first = layout(model, stage=range(6))
     assert [g.layers for g in first.groups] == [g.layers for g in whole.groups]
     assert first.bytes_per_block * 2 == whole.bytes_per_block
+
+
+@needs_shared
+def test_sparse_layers_that_share_an_indexer_keep_the_same_layout() -> None:
+    """GLM-5.2: 78 layers of 656 bytes, and the indexer's 132 in the 21 layers that have one."""
+    path = DATA / "model_configs" / "configs" / "zai-org__GLM-5.2.json"
+    model = model_from_config(json.loads(path.read_text()), name="glm", source=path.name)
+    assert layout(model, kv_cache_dtype="fp8", block_size=1).bytes_per_block == 78 * 656 + 21 * 132
