@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 
 from simpy import Environment
 from simpy.events import Event
@@ -39,7 +39,7 @@ class Client:
         self.reacts = self.limit is not None or bool(self.followers)
         env.process(self._run())
 
-    def _run(self) -> Iterator[Event]:
+    def _run(self) -> Generator[Event, None, None]:
         env, workload = self.env, self.workload
         follows = bool(self.followers)
         for begin in range(0, len(workload), CHUNK_ROWS):
@@ -47,16 +47,20 @@ class Client:
             for row, arrival in enumerate(arrivals, begin):
                 if follows and workload.after[row] >= 0:
                     continue
-                if arrival > env.now:
-                    yield Alarm(env, arrival - env.now, ARRIVAL + row)
+                wait = arrival - self._now()
+                if wait > 0:
+                    yield Alarm(env, wait, ARRIVAL + row)
                 self._fall_due(row)
+
+    def _now(self) -> int:
+        return int(self.env.now)
 
     def _fall_due(self, row: int) -> None:
         if self.limit is None:
-            self.send(row, self.env.now)
+            self.send(row, self._now())
         elif self.in_flight < self.limit:
             self.in_flight += 1
-            self.send(row, self.env.now)
+            self.send(row, self._now())
         else:
             self.due.append(row)
 
@@ -68,16 +72,12 @@ class Client:
                 self.in_flight += 1
                 self._later(self.due.popleft(), 0, self._send_later)
         for follower in self.followers.pop(row, ()):
-            due = max(
-                self.env.now + int(self.workload.think_ps[follower]), int(self.workload.arrival_ps[follower])
-            )
-            self._later(follower, due - self.env.now, self._fall_due)
+            due = max(self._now() + int(self.workload.think_ps[follower]), int(self.workload.arrival_ps[follower]))
+            self._later(follower, due - self._now(), self._fall_due)
 
     def _later(self, row: int, delay_ps: int, action: Callable[[int], None]) -> None:
         """Through the clock even without delay: arrivals come after everything that ends now."""
-        alarm = Alarm(self.env, delay_ps, ARRIVAL + row)
-        assert alarm.callbacks is not None
-        alarm.callbacks.append(lambda _: action(row))
+        Alarm(self.env, delay_ps, ARRIVAL + row).on_time(lambda _: action(row))
 
     def _send_later(self, row: int) -> None:
-        self.send(row, self.env.now)
+        self.send(row, self._now())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from simpy import Environment
 from simpy.events import Event
 
@@ -24,6 +26,11 @@ class Alarm(Event):
         self._value = None
         self._ok = True
         env.schedule(self, priority, delay_ps)  # type: ignore[arg-type]
+
+    def on_time(self, action: Callable[[Event], None]) -> None:
+        """Has ``action`` called when the alarm goes off."""
+        assert self.callbacks is not None
+        self.callbacks.append(action)
 
 
 def steps_duration(duration_ps: int, growth_ps: int, steps: int) -> int:

@@ -93,18 +93,14 @@ def simulate(
     return log
 
 
-def _inboxes(
-    workload: Workload, engine: EngineConfig, router: str, seed: int, replicas: int
-) -> list[Inbox] | None:
+def _inboxes(workload: Workload, engine: EngineConfig, router: str, seed: int, replicas: int) -> list[Inbox] | None:
     """One list of arrivals a replica where all times and routes are known beforehand; else None."""
     if workload.max_concurrency is not None or (workload.after >= 0).any():
         return None
     routes = static_routes(router, seed=seed, requests=len(workload), replicas=replicas)
     if routes is None:
         return None
-    return [
-        Inbox(workload, (routes == number).nonzero()[0], engine.max_model_len) for number in range(replicas)
-    ]
+    return [Inbox(workload, (routes == number).nonzero()[0], engine.max_model_len) for number in range(replicas)]
 
 
 def _client(
@@ -148,7 +144,11 @@ def _close(log: RunLog, fleet: list[Replica]) -> None:
     end = max((max(ends, default=0), max(log.requests[arrival::width], default=0)))
     left = [replica for replica in fleet if replica.scheduler.running or replica.scheduler.waiting]
     if left:
-        log.status = "max_steps" if any(replica.cut_short for replica in left) else "deadlock"
+        log.status = "deadlock"
+        if any(replica.live_locked for replica in left):
+            log.status = "livelock"
+        if any(replica.cut_short for replica in left):
+            log.status = "max_steps"
         end = max(end, *(replica.now for replica in left))
         for replica in left:
             replica.close(end)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
 from simpy import Environment
@@ -25,12 +25,13 @@ EMPTY_STEP_PS = 1_000_000_000
 """A pass that only preempts: the engine sleeps a millisecond and tries again (SCHEDULERS.md 3)."""
 EMPTY_SEGMENT = Segment(EMPTY_STEP_PS, 0, 1)
 
-PATIENCE = 4
-"""A live-lock is called after this many times max_model_len steps without one sampled token."""
+PATIENCE = 8
+"""A live-lock is called after this many times the steps that any prefill can need without one sampled token."""
 
 # Rows go to the log as packed bytes: faster than handing an array one number at a time.
 PACK_SEGMENT = struct.Struct(f"={len(SEGMENT_COLUMNS)}q").pack
 PACK_REQUEST = struct.Struct(f"={len(REQUEST_COLUMNS)}q").pack
+Waits = Generator[Event, None, None]
 FINISHED, REJECTED, UNFINISHED = (int(status) for status in Status)
 
 
@@ -80,11 +81,11 @@ class Replica:
         self.step = 0  # number of the next step
         self.outstanding = 0  # requests routed here and not ended
         self.cut_short = False  # stopped by max_steps
+        self.live_locked = False
         self._slots_per_unit = log.pool.block_size
         self._contiguous = log.pool.kind == "contiguous"
         self._faithful = scheduler.config.on_unservable == "faithful"
-        self._limited = self._faithful or max_steps is not None
-        self._sampled_step = 0  # the last step that sampled a token
+        self._fruitless_steps = 0  # steps in a row that sampled no token
         self._bell: Event | None = None  # set while there is nothing to do
         self._alarm: Alarm | None = None  # end of the leap under way
         self._start_ps = 0
@@ -118,18 +119,18 @@ class Replica:
         """Ends the leap at the first step boundary at or after now."""
         assert self._alarm is not None
         duration, growth, _ = self._segment
-        steps = steps_until(duration, growth, self.env.now - self._start_ps)
+        steps = steps_until(duration, growth, int(self.env.now) - self._start_ps)
         if steps >= self._leap:
             return
         end = self._start_ps + steps_duration(duration, growth, steps)
-        alarm = Alarm(self.env, end - self.env.now, FINISH + self.number)
+        alarm = Alarm(self.env, end - int(self.env.now), FINISH + self.number)
         alarm.callbacks, self._alarm.callbacks = self._alarm.callbacks, []
         self._alarm = alarm
         self._leap = steps
 
     # -- the process ------------------------------------------------------------------------------------------
 
-    def _run(self) -> Iterator[Event]:
+    def _run(self) -> Waits:
         env, scheduler, inbox, coupled = self.env, self.scheduler, self.inbox, self.coupled
         running, waiting = scheduler.running, scheduler.waiting
         while True:
@@ -153,12 +154,17 @@ class Replica:
             if coupled:
                 yield from self._wait()
             self._finish_leap(plan)
-            if self._limited and self._must_stop():
+            if plan.batch.sampled:
+                self._fruitless_steps = 0
+            elif self._goes_in_circles():
+                return
+            if self.max_steps is not None and self.step >= self.max_steps:
+                self.cut_short = True
                 return
             if coupled and env.peek() == env.now:  # others end or arrive now: they come before the next pass
                 yield Alarm(env, 0, PASS + self.number)
 
-    def _sleep(self) -> Iterator[Event]:
+    def _sleep(self) -> Waits:
         """Waits for the next arrival, and for all others of the same time."""
         wait = self.inbox.next_ps
         if not self.coupled:
@@ -166,10 +172,10 @@ class Replica:
             return
         self._bell = bell = self.env.event()
         if wait < NEVER_PS:
-            Alarm(self.env, wait - self.env.now, ARRIVAL).callbacks.append(self._ring)  # type: ignore[union-attr]
+            Alarm(self.env, wait - self.now, ARRIVAL).on_time(self._ring)
         yield bell
         yield Alarm(self.env, 0, PASS + self.number)
-        self.now = self.env.now
+        self.now = int(self.env.now)
 
     def _ring(self, _: Event) -> None:
         """Wakes the sleeper, unless a delivery has done so."""
@@ -177,7 +183,7 @@ class Replica:
             bell, self._bell = self._bell, None
             bell.succeed()
 
-    def _wait(self) -> Iterator[Event]:
+    def _wait(self) -> Waits:
         """Waits for the end of the leap, wherever an arrival may move it."""
         duration, growth, _ = self._segment
         self._alarm = Alarm(self.env, steps_duration(duration, growth, self._leap), FINISH + self.number)
@@ -267,15 +273,14 @@ class Replica:
                 self.log.requeues.extend((request.row, request.preempted_ps, self._start_ps))
                 request.preempted_ps = NOT_YET
 
-    def _must_stop(self) -> bool:
-        """Whether the step limit is reached, or a faithful run goes round in circles."""
-        if self.max_steps is not None and self.step >= self.max_steps:
-            self.cut_short = True
-            return True
-        if self.scheduler.plan.batch.sampled:
-            self._sampled_step = self.step
-        patience = PATIENCE * self.scheduler.config.max_model_len
-        return self._faithful and self.step - self._sampled_step > patience
+    def _goes_in_circles(self) -> bool:
+        """Whether requests preempt each other for ever: every sampled token is progress, prefills alone are not.
+
+        Without the full-sequence rule the real server can do this for ever; a run must end.
+        """
+        self._fruitless_steps += 1
+        self.live_locked = self._fruitless_steps > PATIENCE * self.scheduler.longest_prefill_steps
+        return self.live_locked
 
     # -- ends -------------------------------------------------------------------------------------------------
 

@@ -83,7 +83,7 @@ def occupancy(log: RunLog, facts: RequestFacts, gaps: GapCollector | None = None
         if gaps is not None:
             gaps.add_irregular(np.array(replica.irregular_gaps_ps, dtype=np.int64))
         use.reservable += _reservable(replica, log.end_ps)
-    if log.status in ("max_steps", "max_time"):
+    if log.status in ("max_steps", "livelock"):
         use.running += _left_running(log, facts)
     use.waiting = waiting_time(log, facts)
     _check_little(log, facts, use)

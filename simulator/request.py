@@ -21,9 +21,7 @@ class RequestState(IntEnum):
 
 LEGAL_MOVES: dict[RequestState, frozenset[RequestState]] = {
     RequestState.WAITING: frozenset({RequestState.PREFILLING, RequestState.REJECTED}),
-    RequestState.PREFILLING: frozenset(
-        {RequestState.DECODING, RequestState.PREEMPTED, RequestState.FINISHED}
-    ),
+    RequestState.PREFILLING: frozenset({RequestState.DECODING, RequestState.PREEMPTED, RequestState.FINISHED}),
     RequestState.DECODING: frozenset({RequestState.PREEMPTED, RequestState.FINISHED}),
     RequestState.PREEMPTED: frozenset({RequestState.PREFILLING}),
     RequestState.FINISHED: frozenset(),

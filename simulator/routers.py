@@ -28,9 +28,7 @@ def static_routes(name: str, *, seed: int, requests: int, replicas: int) -> IntC
         return np.random.default_rng([seed, 0x726F757465]).integers(0, replicas, size=requests)
     if name == "least_outstanding":
         return None
-    raise InputError(
-        f"router {name!r} is not known", where="router", remedy="use one of " + ", ".join(ROUTERS)
-    )
+    raise InputError(f"router {name!r} is not known", where="router", remedy="use one of " + ", ".join(ROUTERS))
 
 
 def least_outstanding(request: Request, replicas: Sequence[Replica]) -> int:

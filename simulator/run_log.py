@@ -145,7 +145,8 @@ class RunLog:
     Attributes:
         requests: one row per request that arrived, in the order in which they ended.
         reasons: texts of rejections, index 0 is empty.
-        status: ``ok``; ``deadlock``: requests wait that nothing will ever admit; ``max_steps``/``max_time``: cut.
+        status: ``ok``; ``deadlock``: requests wait that nothing will ever admit; ``livelock``: they
+            preempt each other for ever; ``max_steps``: cut.
         end_ps: when the last request ended, or when the run was cut.
         limits: the engine's limits, for the binding limit: max_num_seqs, max_num_batched_tokens, max_model_len.
     """
@@ -154,7 +155,7 @@ class RunLog:
     replicas: list[ReplicaLog]
     requests: array[int] = field(default_factory=_table)
     reasons: list[str] = field(default_factory=lambda: [""])
-    status: Literal["ok", "deadlock", "max_steps", "max_time"] = "ok"
+    status: Literal["ok", "deadlock", "livelock", "max_steps"] = "ok"
     end_ps: int = 0
     limits: dict[str, int] = field(default_factory=dict)
 

@@ -50,9 +50,7 @@ class CountingKv:
         self.reserve_full_sequence = reserve_full_sequence
         self.phases = [0] * block_size
         self.decoders = 0
-        self.pool = PoolFacts(
-            "paged", block_size, num_gpu_blocks, self.usable_blocks * block_size, bytes_per_token
-        )
+        self.pool = PoolFacts("paged", block_size, num_gpu_blocks, self.usable_blocks * block_size, bytes_per_token)
 
     def unservable(self, prompt_tokens: int, final_tokens: int) -> str | None:
         blocks = -(-min(final_tokens, self.max_model_len) // self.block_size)

@@ -47,9 +47,7 @@ def make_cache(pool: PoolConfig, engine: EngineConfig) -> KvCache:
 
         if pool.num_slots < 1:
             raise DoesNotFitError("the KV pool has no slot", remedy="give the cache more memory")
-        return ContiguousKv(
-            pool.num_slots, engine.max_model_len, pool.reservation, pool.fit, pool.bytes_per_token
-        )
+        return ContiguousKv(pool.num_slots, engine.max_model_len, pool.reservation, pool.fit, pool.bytes_per_token)
     if pool.block_size < 1:
         raise InputError("block_size must be at least 1", where="engine.block_size", remedy="set block_size: 16")
     if pool.num_gpu_blocks < 2:

@@ -58,7 +58,7 @@ class ChunkedPrefill:
         plan.stable = False
         budget = self.config.max_num_batched_tokens
         cap = self._chunk_cap() if self.config.long_prefill_token_threshold else 0
-        holding = self.hold.active and self.hold.holds(self.decoders.count)
+        holding = self.hold.active and self.hold.holds(self.decoders.count, self.prefilling)
         if self.running:
             left = self._together(step, budget, cap, holding)
             budget = OneByOne(self, step, now_ps, cap, holding).run() if left < 0 else left
@@ -109,10 +109,12 @@ class ChunkedPrefill:
         if left < 0:
             return -1
         chunks: list[tuple[Request, int]] = []
-        if self.prefilling and not holding:
+        if self.prefilling:
             interleaved = decoders.last_seq > next(iter(self.prefilling))
             for request in self.prefilling.values():
                 chunk = request.prompt_tokens + request.generated - request.computed
+                if holding and chunk > 1:
+                    continue
                 if 0 < cap < chunk:
                     chunk = cap
                 if chunk > left:
@@ -197,7 +199,9 @@ class ChunkedPrefill:
         batch.context = context
         if self.hold.active:
             self.hold.ran(plan, batch.tokens)
-        if plan.head_wait in STAYS_BLOCKED and not (plan.chunks or self.prefilling or plan.preempted or plan.resumed or skipped):
+        if plan.head_wait in STAYS_BLOCKED and not (
+            plan.chunks or self.prefilling or plan.preempted or plan.resumed or skipped
+        ):
             plan.stable = True
 
     # -- after the step ---------------------------------------------------------------------------------------
@@ -266,6 +270,14 @@ class ChunkedPrefill:
     def heeds_arrivals(self) -> bool:
         """Whether an arrival during a leap can become the head of the queue, and so change the next pass."""
         return not self.waiting or self.config.scheduling_policy != "fcfs"
+
+    @property
+    def longest_prefill_steps(self) -> int:
+        """Steps in which max_num_seqs prompts of max_model_len are surely computed, as long as all keep their KV."""
+        config = self.config
+        length, budget = config.max_model_len, config.max_num_batched_tokens
+        chunk = min(config.long_prefill_token_threshold or budget, budget)
+        return length // chunk + self.running_limit * (length // budget + 1) + 64
 
     def unservable(self, request: Request) -> str | None:
         """Why this request can never be served here, in numbers; None when it can."""

@@ -41,9 +41,9 @@ class OneByOne:
     def _wanted(self, request: Request) -> int:
         if request.state is DECODING:
             return 1
-        if self.holding:
-            return 0
         chunk = request.prompt_tokens + request.generated - request.computed
+        if self.holding and chunk > 1:
+            return 0
         if 0 < self.cap < chunk:
             chunk = self.cap
         return min(chunk, self.budget)

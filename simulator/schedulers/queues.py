@@ -38,7 +38,7 @@ class FcfsQueue(deque[Request]):
         return len(self) == 1
 
     put_back = deque.appendleft
-    pop = deque.popleft  # type: ignore[assignment]
+    pop = deque.popleft
 
     def head(self) -> Request:
         return self[0]

@@ -1,0 +1,52 @@
+"""Additivity: leaps and single steps are the same run, to the last bit."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, given, settings
+
+from simulator.cluster import simulate
+from simulator.run_log import RunLog
+from tests.expand import steps_of
+from tests.scenarios_random import Case, cases, columns_equal
+
+
+def run(case: Case, *, stepwise: bool) -> RunLog:
+    return simulate(case.workload, case.engine, case.pool, case.step_time, stepwise=stepwise, **case.options)
+
+
+def assert_same_run(leaps: RunLog, steps: RunLog) -> None:
+    assert leaps.status == steps.status
+    assert leaps.end_ps == steps.end_ps
+    a, b = leaps.request_columns(), steps.request_columns()
+    assert columns_equal(a, b, leave_out=("reason",))
+    assert [leaps.reasons[i] for i in a["reason"]] == [steps.reasons[i] for i in b["reason"]]
+    for mine, theirs in zip(leaps.replicas, steps.replicas, strict=True):
+        assert steps_of(mine) == steps_of(theirs)
+        assert sorted(mine.irregular_gaps_ps) == sorted(theirs.irregular_gaps_ps)
+        assert mine.requeues == theirs.requeues
+        assert mine.holds == theirs.holds
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(cases())
+def test_leaps_and_single_steps_are_the_same_run(case: Case) -> None:
+    assert_same_run(run(case, stepwise=False), run(case, stepwise=True))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(cases())
+def test_every_request_is_accounted_for_once(case: Case) -> None:
+    log = run(case, stepwise=False)
+    table = log.request_columns()
+    if case.engine.scheduler_reserve_full_isl:
+        assert log.status == "ok"  # what can never be served is rejected, so no run hangs
+    if log.status != "ok":
+        return
+    assert table["row"].tolist() == list(range(len(case.workload)))
+    finished = table["status"] == 0
+    limit = case.engine.max_model_len - case.workload.prompt_tokens
+    wanted = case.workload.output_tokens.clip(max=limit.clip(min=1))
+    assert (table["generated_tokens"][finished] == wanted[finished]).all()
+    assert set(table["status"].tolist()) <= {0, 1}
+    for reason in table["reason"][~finished]:
+        assert log.reasons[reason]
