@@ -78,10 +78,16 @@ def _compared(runs: dict[str, Result]) -> tuple[str, str]:
     held = [percent(at(run, "kv.token_share_of_held"), 0) for run in (one, other)]
     second = (
         f"With {best} {short(one['mean_running'])} requests run at once against {short(other['mean_running'])}, and "
-        f"{held[0]} of the KV memory that they hold has tokens in it against {held[1]}; the binding limit is "
-        f"{limit_name(other['binding_limit'])} with {worst} and {limit_name(one['binding_limit'])} with {best}."
+        f"{held[0]} of the KV memory that they hold has tokens in it against {held[1]}; "
+        f"{_limits(best, one['binding_limit'], worst, other['binding_limit'])}."
     )
     return first, second
+
+
+def _limits(best: str, one: str, worst: str, other: str) -> str:
+    if one == other:
+        return f"the binding limit is {limit_name(one)} with both"
+    return f"the binding limit is {limit_name(other)} with {worst} and {limit_name(one)} with {best}"
 
 
 def _admission_answer(runs: dict[str, Result]) -> tuple[str, str]:

@@ -104,7 +104,7 @@ def _warnings(metrics: Mapping[str, Any]) -> list[str]:
         found.append(f"The run was cut ({metrics['status']}) before all requests ended.")
     if metrics["rejected"]:
         reasons = "; ".join(f"{count}: {reason}" for reason, count in metrics["reject_reasons"].items())
-        found.append(f"{metrics['rejected']} of {metrics['num_prompts']} requests can never be served ({reasons}).")
+        found.append(f"{metrics['rejected']:,} of {metrics['num_prompts']:,} requests can never be served ({reasons}).")
     if metrics["saturated"]:
         found.append(
             "The backlog grew while requests arrived: latencies depend on how long the run is, and the load is more "
@@ -114,7 +114,7 @@ def _warnings(metrics: Mapping[str, Any]) -> list[str]:
         generated = metrics["total_output_tokens"] + metrics["total_input_tokens"]
         share = ratio(metrics["recomputed_tokens"], generated)
         found.append(
-            f"{metrics['preemptions']} preemptions: {metrics['recomputed_tokens']} tokens were computed again "
+            f"{metrics['preemptions']:,} preemptions: {metrics['recomputed_tokens']:,} tokens were computed again "
             f"({share:.1%} of the tokens served)."
         )
     return found
