@@ -57,7 +57,7 @@ def rank_rows(
         pool = settings.kv_cache_memory_bytes or budgeted - fixed
         outside = visible - fixed - pool
         note = f"(1 - {fraction:g}) of what CUDA sees: context, fragmentation, other processes"
-        left = BudgetRow(LEFT[0], outside, "exact", note)
+        left = BudgetRow(LEFT[0], outside, visible_basis, note)
         parts: tuple[BudgetRow, ...] = (driver, left, weight, activation, runtime, graphs)
     else:
         context = BudgetRow(CONTEXT, context_bytes(), "assumed")

@@ -103,3 +103,12 @@ def sparse_step(fields: Fields, num_layers: int) -> list[bool]:
     step = fields.integer("decoder_sparse_step", default=1)
     dense = set(fields.items("mlp_only_layers") or [])
     return [i not in dense and (i + 1) % step == 0 for i in range(num_layers)]
+
+
+def interval_layers(fields: Fields, num_layers: int) -> list[bool]:
+    """For each layer whether it is MoE: ERNIE's first and last MoE layer and the interval between them."""
+    first = fields.integer("moe_layer_start_index", default=0, least=0)
+    last = fields.integer("moe_layer_end_index", default=num_layers - 1, least=-1)
+    last = num_layers - 1 if last < 0 else last
+    every = fields.integer("moe_layer_interval", default=1)
+    return [first <= i <= last and (i + 1) % every == 0 for i in range(num_layers)]

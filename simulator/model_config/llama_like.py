@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 from simulator.model_config.attention import Heads, mlp, projections, read_heads
 from simulator.model_config.blueprint import Blueprint, Layer, Linear
-from simulator.model_config.experts import Moe, dense_first, read_experts, sparse_step
+from simulator.model_config.experts import Moe, dense_first, interval_layers, read_experts, sparse_step
 from simulator.model_config.fields import Fields
 from simulator.model_config.windows import WindowRule, layer_windows
 
-MoeStyle = Literal["none", "every", "qwen2", "qwen3", "deepseek", "shared"]
+MoeStyle = Literal["none", "every", "qwen2", "qwen3", "deepseek", "shared", "ernie"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Recipe:
         qkv_bias, output_bias, mlp_bias: a constant, or the name of the field that says so (absent = False).
         norms: vectors of hidden_size a layer; ``norm_bias``: each has a bias too (LayerNorm).
         qk_norm: extra norms on q and k: of one head's size, or of all heads' ("width"); a field may switch it.
+        parallel_switch: a field by which attention and MLP share one norm.
         window: which layers slide where layer_types is absent.
         defaults: Hugging Face class defaults that configs leave out.
     """
@@ -35,6 +36,7 @@ class Recipe:
     norms: int = 2
     final_norm: bool = True
     norm_bias: bool = False
+    parallel_switch: str | None = None
     qk_norm: Literal["none", "head", "width"] = "none"
     qk_norm_switch: str | None = None
     gated: bool = True
@@ -100,7 +102,9 @@ def dense_mlp(fields: Fields, recipe: Recipe, hidden: int) -> list[Linear]:
 
 def layer_vectors(fields: Fields, recipe: Recipe, heads: Heads, hidden: int) -> int:
     """Norms, attention sinks and other vectors of a layer."""
-    total = recipe.norms * hidden * (2 if recipe.norm_bias else 1) + recipe.extra_per_layer
+    parallel = recipe.parallel_switch is not None and switched(fields, recipe.parallel_switch)
+    norms = 1 if parallel else recipe.norms
+    total = norms * hidden * (2 if recipe.norm_bias else 1) + recipe.extra_per_layer
     if recipe.qk_norm != "none" and switched(fields, recipe.qk_norm_switch or True):
         per_head = recipe.qk_norm == "head"
         total += heads.dim_k * (2 if per_head else heads.query + heads.kv)
@@ -122,6 +126,9 @@ def read_moe(fields: Fields, recipe: Recipe, num_layers: int) -> tuple[Moe | Non
         shared = fields.integer("n_shared_experts", "num_shared_experts", default=0, least=0) * width
         correction = fields.text("topk_method", default="noaux_tc" if recipe.correction else "none") == "noaux_tc"
         return Moe(count, per_token, width, shared, correction), dense_first(fields, num_layers)
+    if recipe.moe == "ernie":
+        shared = fields.integer("moe_num_shared_experts", default=0, least=0) * width
+        return Moe(count, per_token, width, shared, recipe.correction), interval_layers(fields, num_layers)
     shared_gate = recipe.moe == "qwen2"
     shared = fields.integer("shared_expert_intermediate_size") if shared_gate else 0
     return Moe(count, per_token, width, shared, shared_gate=shared_gate), sparse_step(fields, num_layers)

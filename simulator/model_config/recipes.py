@@ -110,7 +110,13 @@ RECIPES: dict[str, Recipe] = {
         norm_bias=True,
         lm_head_bias="lm_head_bias",
     ),
-    "stablelm": Recipe(qkv_bias="use_qkv_bias", norm_bias=True),
+    "stablelm": Recipe(
+        qkv_bias="use_qkv_bias",
+        norm_bias=True,
+        parallel_switch="use_parallel_residual",
+        qk_norm="width",
+        qk_norm_switch="qk_layernorm",
+    ),
     "starcoder2": Recipe(
         tied=True,
         qkv_bias="use_bias",
@@ -175,6 +181,10 @@ RECIPES: dict[str, Recipe] = {
         defaults={"use_qk_norm": True, "use_routing_bias": True},
     ),
     "ernie4_5": Recipe(tied=True, qkv_bias="use_bias", output_bias="use_bias", mlp_bias="use_bias"),
+    "ernie4_5_moe": Recipe(
+        tied=True, qkv_bias="use_bias", output_bias="use_bias", mlp_bias="use_bias", moe="ernie", correction=True
+    ),
+    "internlm": Recipe(qkv_bias="bias", output_bias="bias", kv_defaults_to_query=True, defaults={"bias": True}),
     "hunyuan_v1_dense": Recipe(qkv_bias="attention_bias", output_bias="attention_bias", qk_norm="head"),
     "apertus": replace(_LLAMA, gated=False, mlp_bias=False, qk_norm="head", extra_per_layer=2, defaults={}),
     "helium": Recipe(qkv_bias="attention_bias", mlp_bias="mlp_bias"),
