@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from simulator.errors import InputError
-from simulator.suggestions import did_you_mean
 from simulator.scenario_settings import Threshold
+from simulator.suggestions import did_you_mean
 
 
 def judge_expectations(result: Mapping[str, Any], expect: Mapping[str, Threshold]) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ a variant.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -119,24 +120,14 @@ class _Binder:
         classes = [m for m in options if dataclasses.is_dataclass(m)]
         if isinstance(data, dict) and classes:
             return self._by_kind(classes, data, steps)
-        others = [m for m in options if m not in classes]
-        faults = []
-        for member in others:
-            try:
-                return self.value(member, data, steps, limits)
-            except InputError as error:
-                faults.append(error)
-        if isinstance(data, dict | list) or not faults:
-            self._wrong(" or ".join(dict.fromkeys(named(m) for m in options)), data, steps, self._kind_remedy(classes))
-        raise faults[-1] if len(others) == 1 else self._nearest_fault(options, data, steps, faults)
-
-    def _nearest_fault(self, options: list[Any], data: Any, steps: Steps, faults: list[InputError]) -> InputError:
-        """The fault of a range rather than of a type, where the type of some member is right."""
-        for fault in faults:
-            if " must be " not in fault.what or "at least" in fault.what or "below" in fault.what:
-                return fault
-        what = f"{dotted(steps)} must be {' or '.join(dict.fromkeys(named(m) for m in options))}, not {kind_of(data)}"
-        return InputError(what, where=self._document.place(steps), remedy="change the value")
+        for member in options:
+            if member not in classes:
+                with contextlib.suppress(InputError):
+                    return self.value(member, data, steps, limits)
+        wanted = " or ".join(dict.fromkeys(named(m) for m in options))
+        listed = ", ".join(kinds(classes))
+        remedy = f"write {{kind: ...}} with one of {listed}" if listed else f"give {wanted} that is not empty"
+        return self._wrong(wanted, data, steps, remedy)
 
     def _by_kind(self, classes: list[Any], data: dict[str, Any], steps: Steps) -> Any:
         by_kind = kinds(classes)
@@ -152,11 +143,6 @@ class _Binder:
             what = f"{dotted((*steps, 'kind'))}: {kind!r} is not a kind that {steps[-1]} knows"
             self._refuse(what, (*steps, "kind"), f"{close}{listed}")
         return self._dataclass(by_kind[kind], data, steps)
-
-    @staticmethod
-    def _kind_remedy(classes: list[Any]) -> str:
-        listed = ", ".join(kinds(classes))
-        return f"write {{kind: ...}} with one of {listed}" if listed else "change the value"
 
     def _sequence(self, origin: Any, args: tuple[Any, ...], data: Any, steps: Steps, limits: Any) -> Any:
         if not isinstance(data, list):

@@ -53,9 +53,6 @@ def size(
         if error.where and error.where.isidentifier():  # the name of a setting, which is an option here
             error.where = "--" + error.where.replace("_", "-")
         raise
-    if as_json:
-        print_json(size_dict(result))
-    else:
-        print(size_text(result), end="")
+    print_json(size_dict(result)) if as_json else print(size_text(result), end="")
     if result.fits is False:
         raise typer.Exit(3)

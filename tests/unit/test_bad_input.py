@@ -108,7 +108,7 @@ CASES = [
     Bad("a number for a law", "{kind: fixed, tokens: 8}", "8", "15:18", ("workload.output_tokens", "{kind:")),
     Bad("an empty section", "parallelism: {replicas: 1}", "parallelism:", "5:1", ("parallelism is empty",)),
     Bad("an empty value", "block_size: 16", "gpu_memory_utilization: ''", "8:27", ("gpu_memory_utilization",)),
-    Bad("an empty model", "model: llama-3.1-8b", "model: ''", "3:8", ("model is empty",)),
+    Bad("an empty model", "model: llama-3.1-8b", "model: ''", "3:8", ("model must be text or a mapping", "not empty")),
     # numbers out of range
     Bad("negative rate", "rate_rps: 8", "rate_rps: -8", "13:39", ("workload.arrivals.rate_rps", "above 0")),
     Bad("NaN rate", "rate_rps: 8", "rate_rps: .nan", "13:39", ("workload.arrivals.rate_rps", "finite")),
