@@ -100,8 +100,10 @@ def _warnings(metrics: Mapping[str, Any]) -> list[str]:
     found = []
     if metrics["status"] == "deadlock":
         found.append("The run ended in a dead-lock: requests wait that nothing will ever admit.")
-    if metrics["status"] in ("max_steps", "max_time"):
-        found.append(f"The run was cut ({metrics['status']}) before all requests ended.")
+    if metrics["status"] == "livelock":
+        found.append("The run was ended in a live-lock: running requests preempt each other for ever.")
+    if metrics["status"] == "max_steps":
+        found.append("The run was cut at its limit of steps, before all requests ended.")
     if metrics["rejected"]:
         reasons = "; ".join(f"{count}: {reason}" for reason, count in metrics["reject_reasons"].items())
         found.append(f"{metrics['rejected']:,} of {metrics['num_prompts']:,} requests can never be served ({reasons}).")

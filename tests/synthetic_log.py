@@ -227,7 +227,7 @@ def server_log(workload: Workload, server: Server) -> tuple[RunLog, Truth]:
         log.replicas.append(replica.log)
     log.end_ps = max([replica.now for replica in replicas] + [job.arrival for job in jobs])
     if server.end_ps is not None:
-        log.status = "max_time"
+        log.status = "max_steps"
     for job in jobs:
         if job not in fits:
             _end(log, job, 0, Status.REJECTED)
