@@ -39,6 +39,8 @@ from simulator.metrics_trend import batch_means_interval, is_saturated
 from simulator.run_log import NOT_YET, RunLog, Status
 from workloads.workload import PS_PER_S
 
+REASONS_SHOWN = 3
+
 
 @dataclass(frozen=True)
 class MetricsOptions:
@@ -128,9 +130,13 @@ def _counts(log: RunLog, facts: RequestFacts, use: Occupancy) -> dict[str, Any]:
 
 
 def _reasons(log: RunLog, facts: RequestFacts) -> dict[str, int]:
+    """The most frequent reasons of rejections and their counts; the rest together (each row's is in requests.csv)."""
     reasons, counts = np.unique(facts.columns["reason"], return_counts=True)
-    found = {log.reasons[r]: c for r, c in zip(reasons.tolist(), counts.tolist(), strict=True) if r}
-    return dict(sorted(found.items()))
+    found = [(-count, log.reasons[reason]) for reason, count in zip(reasons.tolist(), counts.tolist(), strict=True)]
+    ranked = sorted(pair for pair in found if pair[1])
+    shown = {text: -count for count, text in ranked[:REASONS_SHOWN]}
+    rest = -sum(count for count, _ in ranked[REASONS_SHOWN:])
+    return shown | ({"other reasons": rest} if rest else {})
 
 
 def _throughputs(facts: RequestFacts, use: Occupancy, good: np.ndarray | None) -> dict[str, Any]:

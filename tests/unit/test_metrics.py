@@ -16,7 +16,7 @@ from simulator.metrics_gaps import GapCollector, order_statistics
 from simulator.metrics_requests import interpolated, percentile_place
 from simulator.metrics_steps import BrokenRunLogError
 from simulator.metrics_trend import batch_means_interval
-from simulator.run_log import SEGMENT_COLUMNS, HeadWait, RunLog
+from simulator.run_log import REQUEST_COLUMNS, SEGMENT_COLUMNS, HeadWait, RunLog
 from tests.synthetic_log import Server, random_workload, server_log
 from workloads.workload import RequestClass, Workload
 
@@ -71,6 +71,14 @@ def test_an_empty_run_is_all_zero_or_none() -> None:
     assert got["mean_ttft_ms"] is None
     assert got["kv"]["free_share"] == 1
     json.dumps(got, allow_nan=False)
+
+
+def test_reasons_of_rejections_are_few_and_add_up() -> None:
+    log, _ = server_log(Workload.from_columns([0] * 9, [500] * 9, [1] * 9), CONSTANT)
+    log.reasons = ["", *"abcde"]
+    for request, reason in enumerate([1, 2, 2, 3, 3, 3, 4, 5, 3]):
+        log.requests[request * len(REQUEST_COLUMNS) + REQUEST_COLUMNS.index("reason")] = reason
+    assert summarize(log)["reject_reasons"] == {"c": 4, "b": 2, "a": 1, "other reasons": 2}
 
 
 @pytest.mark.parametrize(
