@@ -18,9 +18,10 @@ def summary(result: dict[str, Any]) -> str:
     runs = runs_of(result)
     names, results = list(runs), list(runs.values())
     width = VALUE_WIDTH if len(names) == 1 else max([VALUE_WIDTH, *(len(name) + 2 for name in names), 14])
-    line_width = LABEL_WIDTH + width * len(names)
+    sections = filled(sections_for(results), results)
+    line_width = max(LABEL_WIDTH + width * len(names), *(len(title) + 4 for title, _ in sections))
     lines = [*textwrap.wrap(" ".join(answer(result)), TEXT_WIDTH), ""]
-    for number, (title, rows) in enumerate(filled(sections_for(results), results)):
+    for number, (title, rows) in enumerate(sections):
         lines.append(f" {title} ".center(line_width, "-" if number else "="))
         if number == 0 and len(names) > 1:
             lines.append(" " * LABEL_WIDTH + "".join(name.rjust(width) for name in names))
