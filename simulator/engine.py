@@ -48,6 +48,38 @@ class Replica:
     wait, so that everything happens in order.
     """
 
+    __slots__ = (
+        "_alarm",
+        "_bell",
+        "_contiguous",
+        "_faithful",
+        "_fruitless_steps",
+        "_leap",
+        "_segment",
+        "_slots_per_unit",
+        "_start_ps",
+        "coupled",
+        "cut_short",
+        "env",
+        "inbox",
+        "kv",
+        "live_locked",
+        "log",
+        "max_steps",
+        "now",
+        "number",
+        "on_end",
+        "outstanding",
+        "process",
+        "recorder",
+        "run_log",
+        "scheduler",
+        "step",
+        "step_time",
+        "stepwise",
+        "windows",
+    )
+
     def __init__(
         self,
         env: Environment,
@@ -250,7 +282,9 @@ class Replica:
             scheduler.advance(first)
         if not plan.stable:
             self._log_tokens_out_of_step(plan)
-        ended = scheduler.complete(first + steps, now)
+        # With a stable plan only decoders can end.
+        nobody = plan.stable and scheduler.decoders.soonest > first + steps
+        ended = [] if nobody else scheduler.complete(first + steps, now)
         if self.windows and plan.completing:
             self.windows.join(plan.completing, self.step)
         if self.recorder:

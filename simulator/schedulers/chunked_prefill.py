@@ -32,6 +32,21 @@ class ChunkedPrefill:
     prefilling ones; ``lagging`` are the decoders that the last pass skipped.
     """
 
+    __slots__ = (
+        "admissions",
+        "config",
+        "decoders",
+        "hold",
+        "kv",
+        "lagging",
+        "plan",
+        "prefilling",
+        "running",
+        "running_limit",
+        "stored_prefill_tokens",
+        "waiting",
+    )
+
     def __init__(self, config: EngineConfig, kv: KvCache) -> None:
         self.config = config
         self.kv = kv
