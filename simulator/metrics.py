@@ -131,9 +131,8 @@ def _counts(log: RunLog, facts: RequestFacts, use: Occupancy) -> dict[str, Any]:
 
 def _reasons(log: RunLog, facts: RequestFacts) -> dict[str, int]:
     """The most frequent reasons of rejections and their counts; the rest together (each row's is in requests.csv)."""
-    reasons, counts = np.unique(facts.columns["reason"], return_counts=True)
-    found = [(-count, log.reasons[reason]) for reason, count in zip(reasons.tolist(), counts.tolist(), strict=True)]
-    ranked = sorted(pair for pair in found if pair[1])
+    counts = np.bincount(facts.columns["reason"], minlength=len(log.reasons)).tolist()
+    ranked = sorted((-count, text) for count, text in zip(counts, log.reasons, strict=True) if count and text)
     shown = {text: -count for count, text in ranked[:REASONS_SHOWN]}
     rest = -sum(count for count, _ in ranked[REASONS_SHOWN:])
     return shown | ({"other reasons": rest} if rest else {})

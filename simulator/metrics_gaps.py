@@ -22,11 +22,11 @@ import numpy as np
 from simulator.metrics_exact import ratio, sum_of_first, sum_of_first_squares, sum_of_products
 from simulator.run_log import IntColumn
 
-_FEW_TERMS = 1 << 15
+_FEW_TERMS = 1 << 16
 """Brackets with fewer terms are sorted, larger ones halved: speed only, like the next two."""
-_SAMPLE = 2048
-_MARGIN = 0.02
-"""Ranks are first bracketed by this share of the population, guessed from a sample: speed only."""
+_SAMPLE = 1 << 14
+_DEVIATIONS = 3.0
+"""Ranks are first bracketed by so many deviations of a sample of this size: speed only."""
 
 
 @dataclass(frozen=True)
@@ -216,20 +216,24 @@ def _select(gaps: Gaps, above: int, most: int, base: int, ranks: list[int], foun
 
 
 def _pivots(gaps: Gaps, ranks: list[int]) -> list[int]:
-    """Values that probably bracket the wanted ranks, from a strided sample of points and of progressions' middles."""
+    """Values that probably bracket the wanted ranks, from a strided sample of points and of progressions' middles.
+
+    The share f below a value is off by about √(f(1−f)/n) in a sample of n; ``_DEVIATIONS`` times that on either side.
+    """
     centre = gaps.low + (gaps.terms // 2) * gaps.step
     values = np.concatenate((gaps.value, centre))
     weights = np.concatenate((gaps.value_weight, gaps.weight * gaps.terms))
     stride = max(1, len(values) // _SAMPLE)
-    values, weights = values[::stride], weights[::stride]
-    order = np.argsort(values, kind="stable")
+    values, weights = values[stride // 2 :: stride], weights[stride // 2 :: stride]
+    order = np.argsort(values)  # equal values may come in any order: the pivots only cost or save time
     values, cumulated = values[order], np.cumsum(weights[order])
     pivots = []
     for rank, before in zip(ranks, [-2, *ranks], strict=False):
         if rank == before + 1:
             continue  # neighbours share a bracket
-        for side in (-_MARGIN, _MARGIN):
-            target = (rank / gaps.count + side * 4 * (rank / gaps.count) * (1 - rank / gaps.count)) * cumulated[-1]
-            place = min(max(int(np.searchsorted(cumulated, target)), 0), len(values) - 1)
-            pivots.append(int(values[place]) - (1 if side < 0 else 0))
+        share = rank / gaps.count
+        margin = _DEVIATIONS * math.sqrt(share * (1 - share) / len(values))
+        for side in (-margin, margin):
+            place = int(np.searchsorted(cumulated, (share + side) * cumulated[-1]))
+            pivots.append(int(values[min(place, len(values) - 1)]) - (1 if side < 0 else 0))
     return pivots

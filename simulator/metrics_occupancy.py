@@ -107,7 +107,8 @@ def _add_steps(use: Occupancy, replica: ReplicaLog, steps: dict[str, IntColumn])
     total_slots = replica.pool.total_slots
     peak = int((steps["used_slots"] + grown).max())
     use.peak_utilization = max(use.peak_utilization, ratio(peak, total_slots))
-    for cause in np.unique(steps["head_wait"]).tolist():
+    # not np.unique, which imports numpy.ma: as long as all the rest of a summary
+    for cause in np.flatnonzero(np.bincount(steps["head_wait"])).tolist():
         these = steps["head_wait"] == cause
         use.head_wait_ps[HeadWait(cause)] += sum_of_products(length[these])
         if cause == HeadWait.KV_MEMORY and replica.pool.kind == "contiguous":

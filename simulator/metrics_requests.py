@@ -82,8 +82,15 @@ def statistics(name: str, values: FloatColumn) -> dict[str, float | None]:
     keys = [f"{stat}_{name}_ms" for stat in ("mean", "median", "std", "p90", "p95", "p99")]
     if len(known) == 0:
         return dict.fromkeys(keys)
-    points = np.percentile(known, list(PERCENTILES.values())).tolist()
+    ordered = np.sort(known)
+    points = [percentile(ordered, percent) for percent in PERCENTILES.values()]
     return dict(zip(keys, (float(known.mean()), points[0], float(known.std()), *points[1:]), strict=True))
+
+
+def percentile(ordered: FloatColumn, percent: float) -> float:
+    """``numpy.percentile`` of sorted values, to the last bit (that one imports numpy.ma at its first call: slow)."""
+    below, above, fraction = percentile_place(len(ordered), percent)
+    return interpolated(float(ordered[below]), float(ordered[above]), fraction)
 
 
 def most_in_flight(facts: RequestFacts, end_ps: int) -> int:

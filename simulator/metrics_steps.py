@@ -21,7 +21,7 @@ from simulator.errors import KvplanError
 from simulator.metrics_exact import sum_of_first, sum_of_first_squares
 from simulator.run_log import SEGMENT_COLUMNS, IntColumn, ReplicaLog
 
-ROWS_PER_BLOCK = 1 << 14
+ROWS_PER_BLOCK = 1 << 13
 MAX_STEPS_PER_ROW = 1 << 20
 """A row stands for fewer steps than this, so that the cube of the number fits in 64 bits."""
 
@@ -53,7 +53,10 @@ Moments = tuple[IntColumn, IntColumn, IntColumn]
 
 
 def _prefix_sums(values: IntColumn) -> IntColumn:
-    return np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(values)))
+    sums = np.empty(len(values) + 1, dtype=np.int64)
+    sums[0] = 0
+    np.cumsum(values, out=sums[1:])
+    return sums
 
 
 @dataclass(frozen=True)
@@ -78,9 +81,11 @@ class GrowthMoments:
         end = int((growth_at + np.minimum(steps - 1, size))[growing].max())
         blocks = np.frombuffer(replica.growth_blocks, dtype=np.int32)[begin:end].astype(np.int64)
         index = np.arange(len(blocks), dtype=np.int64)
-        return cls(
-            size, _prefix_sums(blocks), _prefix_sums(index * blocks), _prefix_sums(index * index * blocks), begin
-        )
+        zeroth = _prefix_sums(blocks)
+        blocks *= index
+        first = _prefix_sums(blocks)
+        blocks *= index
+        return cls(size, zeroth, first, _prefix_sums(blocks), begin)
 
     def listed(self, growth_at: IntColumn, entries: IntColumn) -> Moments:
         """Σ b_j, Σ j·b_j, Σ j²·b_j over the first ``entries`` listed steps j = 1, 2, ... of each row."""

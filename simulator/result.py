@@ -99,9 +99,16 @@ def _warnings(metrics: Mapping[str, Any]) -> list[str]:
     """What a reader must know before trusting the numbers."""
     found = []
     if metrics["status"] == "deadlock":
-        found.append("The run ended in a dead-lock: requests wait that nothing will ever admit.")
+        found.append(
+            "The run ended in a dead-lock: requests wait that nothing will ever admit. With engine.on_unservable: "
+            "reject such requests are refused when they arrive; a larger pool or a longer max_model_len serves them."
+        )
     if metrics["status"] == "livelock":
-        found.append("The run was ended in a live-lock: running requests preempt each other for ever.")
+        found.append(
+            "The run was ended in a live-lock: running requests preempt each other for ever, for the pool does not "
+            "hold them together. Give it more blocks (engine.gpu_memory_utilization, num_gpu_blocks_override), or "
+            "admit a request only where its whole prompt fits (engine.scheduler_reserve_full_isl: true)."
+        )
     if metrics["status"] == "max_steps":
         found.append("The run was cut at its limit of steps, before all requests ended.")
     if metrics["rejected"]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -13,10 +15,11 @@ from simulator.errors import InputError
 from simulator.metrics import MetricsOptions, summarize
 from simulator.metrics_exact import ratio, sum_of_products
 from simulator.metrics_gaps import GapCollector, order_statistics
-from simulator.metrics_requests import interpolated, percentile_place
+from simulator.metrics_requests import percentile as metric_percentile
 from simulator.metrics_steps import BrokenRunLogError
 from simulator.metrics_trend import batch_means_interval
 from simulator.run_log import REQUEST_COLUMNS, SEGMENT_COLUMNS, HeadWait, RunLog
+from tests.support import ROOT
 from tests.synthetic_log import Server, random_workload, server_log
 from workloads.workload import RequestClass, Workload
 
@@ -217,9 +220,18 @@ def test_order_statistics_equal_sorting(rows: list[tuple[int, ...]], irregular: 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=50), st.sampled_from([50, 90, 95, 99]))
 def test_percentiles_are_numpys(values: list[float], percent: int) -> None:
-    below, above, fraction = percentile_place(len(values), percent)
-    ordered = sorted(values)
-    assert interpolated(ordered[below], ordered[above], fraction) == np.percentile(values, percent)
+    assert metric_percentile(np.sort(values), percent) == np.percentile(values, percent)
+
+
+def test_a_summary_imports_no_masked_arrays() -> None:
+    # numpy.percentile and numpy.unique do, at their first call: that takes as long as all the rest of a summary
+    code = (
+        "import sys; from tests.synthetic_log import Server, random_workload, server_log;"
+        "from simulator.metrics import summarize;"
+        "log, _ = server_log(random_workload(0, 30, 1_000_000_000, 20), Server());"
+        "assert summarize(log)['p99_ttft_ms'] > 0; assert 'numpy.ma' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=60)
 
 
 def test_batch_means_cover_the_mean_of_independent_values_as_often_as_they_say() -> None:
