@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import sqrt
 
 from simpy import Environment
 from simpy.events import Event
@@ -46,9 +47,14 @@ def steps_until(duration_ps: int, growth_ps: int, wait_ps: int) -> int:
         return -(-wait_ps // duration_ps)
     # The positive root of growth/2 n² + (duration - growth/2) n = wait, then to the exact integer.
     b = duration_ps - growth_ps / 2
-    n = max(1, int(((b * b + 2.0 * growth_ps * wait_ps) ** 0.5 - b) / growth_ps))
-    while steps_duration(duration_ps, growth_ps, n) < wait_ps:
+    n = int((sqrt(b * b + 2.0 * growth_ps * wait_ps) - b) / growth_ps)
+    together = n * duration_ps + growth_ps * (n * (n - 1) // 2)
+    while together < wait_ps:
+        together += duration_ps + n * growth_ps
         n += 1
-    while n > 1 and steps_duration(duration_ps, growth_ps, n - 1) >= wait_ps:
+    last = duration_ps + (n - 1) * growth_ps
+    while n > 1 and together - last >= wait_ps:
+        together -= last
+        last -= growth_ps
         n -= 1
     return n

@@ -14,6 +14,7 @@ from simulator.pass_recorder import PassRecorder
 from simulator.request import Request
 from simulator.routers import make_router, static_routes
 from simulator.run_log import REQUEST_COLUMNS, ReplicaLog, RunLog
+from simulator.run_writer import RunWriter
 from simulator.schedulers.chunked_prefill import ChunkedPrefill
 from simulator.schedulers.config import EngineConfig
 from simulator.step_time.base import StepTimeModel
@@ -74,11 +75,9 @@ def simulate(
         fleet.append(
             Replica(
                 env,
-                number,
                 ChunkedPrefill(engine, kv),
                 step_time,
-                log,
-                log.replicas[number],
+                RunWriter(log, log.replicas[number], number),
                 inboxes[number] if inboxes else Inbox.empty(),
                 coupled=inboxes is None,
                 stepwise=stepwise,

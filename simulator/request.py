@@ -40,6 +40,10 @@ class Request:
     While DECODING, ``computed`` and ``generated`` are those of the step it joined at (``joined_step``): it gains one
     token a step, and ``computed_at`` / ``generated_at`` say how far it is. Everybody else's are up to date.
 
+    What only an admitted request has is set at its admission (``seq``, its place in that order, ``admitted_ps``), when
+    it joins the decoders (``joined_step``, ``finish_step``, ``phase``), or when a decoder misses a step
+    (``last_token_ps``: when its last token came).
+
     ``output_tokens`` is capped so that prompt + output <= max_model_len. ``final_tokens`` is the KV it will hold at
     its end: the last sampled token's KV is never computed.
     """
@@ -47,7 +51,6 @@ class Request:
     __slots__ = (
         "admitted_ps",
         "arrival_ps",
-        "cached_tokens",
         "computed",
         "extent",
         "final_tokens",
@@ -71,6 +74,13 @@ class Request:
         "tie",
     )
 
+    seq: int
+    admitted_ps: int
+    joined_step: int
+    finish_step: int
+    phase: int
+    last_token_ps: int
+
     def __init__(
         self,
         row: int,
@@ -90,20 +100,13 @@ class Request:
         self.state = WAITING
         self.computed = 0
         self.generated = 0
-        self.seq = 0  # place in the order of admission
-        self.joined_step = 0
-        self.finish_step = 0
         self.held = 0
-        self.phase = 0
         self.extent: Any = None
         self.scheduled_ps = NOT_YET
-        self.admitted_ps = NOT_YET
         self.first_token_ps = NOT_YET
-        self.last_token_ps = NOT_YET  # kept only across gaps: see ``ChunkedPrefill.lagging``
         self.preempted_ps = NOT_YET
         self.preemptions = 0
         self.recomputed = 0
-        self.cached_tokens = 0
 
     def computed_at(self, step: int) -> int:
         """KV tokens stored just before ``step``."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from simulator.request import Request, RequestState
-from simulator.step_time.base import UNBOUNDED_STEPS
 
 
 class WindowSums:
@@ -23,17 +22,17 @@ class WindowSums:
             if request.state is RequestState.DECODING:
                 self._decoders[request.seq] = request
 
-    def read(self, step: int, skipped: list[Request]) -> tuple[tuple[tuple[int, int], ...], int]:
-        """((sum, growing) per window, steps for which they grow evenly), contexts counted after ``step``.
+    def read(self, step: int, skipped: list[Request], most: int) -> tuple[tuple[tuple[int, int], ...], int]:
+        """((sum, growing) per window, for how many steps, ``most`` at most, they grow evenly).
 
-        ``skipped`` decoders take no part in the step.
+        Contexts are counted after ``step``; ``skipped`` decoders take no part in it.
         """
         gone = [seq for seq, r in self._decoders.items() if r.seq != seq or r.state is not RequestState.DECODING]
         for seq in gone:
             del self._decoders[seq]
         out = {request.seq for request in skipped}
         contexts = [r.computed_at(step) + 1 for seq, r in self._decoders.items() if seq not in out]
-        steps = UNBOUNDED_STEPS
+        steps = most
         sums = []
         for window in self.windows:
             below = [context for context in contexts if context < window]

@@ -41,6 +41,10 @@ class ContiguousKv:
         """The longest reservation that could be admitted now: what is free beyond it is external waste."""
         return self.extents.largest_free_run
 
+    @property
+    def surely_servable_tokens(self) -> int:
+        return 0
+
     def unservable(self, prompt_tokens: int, final_tokens: int) -> str | None:
         # The cache never stores the last token, so the output is one token more than what is stored of it.
         output_tokens = final_tokens - prompt_tokens + 1

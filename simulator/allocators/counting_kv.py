@@ -52,6 +52,10 @@ class CountingKv:
         self.decoders = 0
         self.pool = PoolFacts("paged", block_size, num_gpu_blocks, self.usable_blocks * block_size, bytes_per_token)
 
+    @property
+    def surely_servable_tokens(self) -> int:
+        return self.usable_blocks * self.block_size
+
     def unservable(self, prompt_tokens: int, final_tokens: int) -> str | None:
         blocks = -(-min(final_tokens, self.max_model_len) // self.block_size)
         if blocks <= self.usable_blocks:

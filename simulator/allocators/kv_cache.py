@@ -41,6 +41,11 @@ class KvCache(Protocol):
         """Blocks of ``pool.block_size`` slots (contiguous: of one slot) that nobody holds."""
         ...
 
+    @property
+    def surely_servable_tokens(self) -> int:
+        """A request with at most this many final tokens is never ``unservable``; 0 where each must be asked."""
+        ...
+
     def unservable(self, prompt_tokens: int, final_tokens: int) -> str | None:
         """Why a request of this size can never be served by an empty cache; None when it can."""
         ...

@@ -51,6 +51,10 @@ class PagedKv:
         """The block ids that a holder holds, in logical order."""
         return list(holder.extent)
 
+    @property
+    def surely_servable_tokens(self) -> int:
+        return 0
+
     def unservable(self, prompt_tokens: int, final_tokens: int) -> str | None:
         wanted, usable = self._blocks_of(final_tokens), self.blocks.usable_blocks
         if wanted <= usable:

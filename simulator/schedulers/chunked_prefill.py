@@ -34,8 +34,10 @@ class ChunkedPrefill:
 
     __slots__ = (
         "admissions",
+        "budget",
         "config",
         "decoders",
+        "heeds_all",
         "hold",
         "kv",
         "lagging",
@@ -57,7 +59,10 @@ class ChunkedPrefill:
         self.lagging: dict[int, Request] = {}
         self.stored_prefill_tokens = 0
         self.admissions = 0
+        self.budget = config.max_num_batched_tokens
         self.running_limit = config.running_limit
+        # Whether any arrival in mid-leap may become the head of the queue; with fcfs only one that finds it empty.
+        self.heeds_all = config.scheduling_policy != "fcfs"
         self.plan = Plan()
         self.hold = PrefillHold(config.prefill_schedule_interval)
 
@@ -68,38 +73,35 @@ class ChunkedPrefill:
         plan = self.plan
         if not plan.stable:
             plan.clear()
-        if not (self.waiting or self.prefilling or self.lagging or self.hold.active) and self._only_decoders(step):
+        decoders = self.decoders
+        count = decoders.count
+        served = not self.prefilling and count <= self.budget and self.kv.serve(step)
+        if served and not (self.waiting or self.lagging or self.hold.active):
+            # The commonest pass: a token for every decoder and nothing else to decide.
+            plan.decodes = count
+            plan.head_wait = NOBODY_WAITS
+            batch = plan.batch
+            batch.tokens = batch.requests = batch.sampled = batch.decodes = count
+            batch.context = batch.decode_context = decoders.stored_tokens + count
             return plan
         plan.stable = False
-        budget = self.config.max_num_batched_tokens
         cap = self._chunk_cap() if self.config.long_prefill_token_threshold else 0
-        holding = self.hold.active and self.hold.holds(self.decoders.count, self.prefilling)
-        if self.running:
-            left = self._together(step, budget, cap, holding)
-            budget = OneByOne(self, step, now_ps, cap, holding).run() if left < 0 else left
+        holding = self.hold.active and self.hold.holds(count, self.prefilling)
+        budget = self.budget - count
+        if not served:
+            budget = self._together(step, cap, holding) if self.prefilling else -1
+            if budget < 0:
+                budget = OneByOne(self, step, now_ps, cap, holding).run()
         plan.head_wait = NOBODY_WAITS
         if plan.preempted:
             plan.head_wait = PREEMPTION
-        elif self.waiting:
-            self._admit(now_ps, budget, cap, holding)
-        if not plan.preempted and not holding:
-            self.hold.backlog = bool(self.waiting)
+        else:
+            if self.waiting:
+                self._admit(now_ps, budget, cap, holding)
+            if not holding:
+                self.hold.backlog = bool(self.waiting)
         self._settle(step)
         return plan
-
-    def _only_decoders(self, step: int) -> bool:
-        """The commonest pass: a token for every decoder and nothing else to decide. False: nothing done."""
-        decoders = self.decoders
-        count = decoders.count
-        if count > self.config.max_num_batched_tokens or not self.kv.serve(step):
-            return False
-        plan = self.plan
-        plan.decodes = plan.regular = count
-        plan.head_wait = NOBODY_WAITS
-        batch = plan.batch
-        batch.tokens = batch.requests = batch.sampled = batch.decodes = count
-        batch.context = batch.decode_context = decoders.stored_tokens + count
-        return True
 
     def _chunk_cap(self) -> int:
         """Most prefill tokens of one request in this pass; 0 is no cap (a lone request is never capped)."""
@@ -111,7 +113,7 @@ class ChunkedPrefill:
             cap = max(cap, self.config.max_num_batched_tokens // requests)
         return cap
 
-    def _together(self, step: int, budget: int, cap: int, holding: bool) -> int:
+    def _together(self, step: int, cap: int, holding: bool) -> int:
         """Serves all running requests at once if there is room for each; the budget left, or -1 (nothing done).
 
         Order matters only through budget and blocks. With decoders ahead of every prefill the decoders are served
@@ -120,104 +122,117 @@ class ChunkedPrefill:
         kv = self.kv
         decoders = self.decoders
         need = kv.demand(step)
-        left = budget - decoders.count
+        left = self.budget - decoders.count
         if left < 0:
             return -1
         chunks: list[tuple[Request, int]] = []
-        if self.prefilling:
-            interleaved = decoders.last_seq > next(iter(self.prefilling))
-            for request in self.prefilling.values():
-                chunk = request.prompt_tokens + request.generated - request.computed
-                if holding and chunk > 1:
-                    continue
-                if 0 < cap < chunk:
-                    chunk = cap
-                if chunk > left:
-                    if interleaved:
-                        return -1
-                    chunk = left
-                if not chunk:
-                    break
-                need += kv.units_for(request, request.computed + chunk)
-                chunks.append((request, chunk))
-                left -= chunk
+        interleaved = decoders.last_seq > next(iter(self.prefilling))
+        for request in self.prefilling.values():
+            chunk = request.prompt_tokens + request.generated - request.computed
+            if holding and chunk > 1:
+                continue
+            if 0 < cap < chunk:
+                chunk = cap
+            if chunk > left:
+                if interleaved:
+                    return -1
+                chunk = left
+            if not chunk:
+                break
+            need += kv.units_for(request, request.computed + chunk)
+            chunks.append((request, chunk))
+            left -= chunk
         if need > kv.free_units:
             return -1
         kv.serve(step)
         for request, chunk in chunks:
             kv.extend(request, request.computed + chunk)
-        if chunks:
-            self.plan.chunks = chunks
+        self.plan.chunks = chunks
         return left
 
     def _admit(self, now_ps: int, budget: int, cap: int, holding: bool) -> None:
         """Phase B: moves requests from the head of the queue to running while everything allows it."""
-        plan, config, kv, waiting = self.plan, self.config, self.kv, self.waiting
-        running, prefilling, limit = self.running, self.prefilling, self.running_limit
+        plan, kv, waiting, running = self.plan, self.kv, self.waiting, self.running
         while waiting:
-            if len(running) >= limit:
+            if len(running) >= self.running_limit:
                 plan.head_wait = MAX_NUM_SEQS
                 return
             request = waiting.head()
-            known = request.prompt_tokens + request.generated
-            chunk = cap if 0 < cap < known else known
-            if budget <= 0 or (chunk > budget and not config.enable_chunked_prefill):
-                plan.head_wait = TOKEN_BUDGET
-                return
+            chunk = known = request.prompt_tokens + request.generated
+            if 0 < cap < chunk:
+                chunk = cap
+            if chunk > budget:
+                if budget <= 0 or not self.config.enable_chunked_prefill:
+                    plan.head_wait = TOKEN_BUDGET
+                    return
+                chunk = budget
             if holding and known > 1:
                 plan.head_wait = HELD
                 return
-            chunk = min(chunk, budget)
             if not kv.admit(request, known, chunk, bool(running)):
                 plan.head_wait = KV_MEMORY
                 return
             waiting.pop()
-            self.admissions += 1
-            request.seq = self.admissions
+            self.admissions = request.seq = seq = self.admissions + 1
             request.state = PREFILLING
             request.admitted_ps = now_ps
             if not request.preemptions:
                 request.scheduled_ps = now_ps
-            running[request.seq] = request
-            prefilling[request.seq] = request
+            running[seq] = request
             plan.admitted.append(request)
             plan.chunks.append((request, chunk))
             budget -= chunk
 
     def _settle(self, step: int) -> None:
         """Fills in the batch and what follows from the chunks."""
-        plan = self.plan
-        decoders = self.decoders
+        plan, decoders = self.plan, self.decoders
+        decodes = decoders.count
+        context = stored = decoders.stored_tokens + decodes
+        if plan.skipped or self.lagging:
+            for request in plan.skipped:
+                context -= request.computed_at(step) + 1
+            decodes -= len(plan.skipped)
+            stored -= len(plan.skipped)
+            if not plan.skipped:  # everybody who lagged gets a token again
+                plan.resumed.extend(self.lagging.values())
+                self.lagging.clear()
         batch = plan.batch
-        skipped = len(plan.skipped)
-        plan.decodes = decodes = decoders.count - skipped
-        context = decoders.stored_tokens + decodes
-        for request in plan.skipped:
-            context -= request.computed_at(step)
-        batch.decodes = batch.tokens = batch.requests = batch.sampled = decodes
+        batch.decodes = plan.decodes = tokens = decodes
         batch.decode_context = context
-        if self.lagging and not skipped:  # everybody who lagged gets a token again
-            plan.resumed.extend(self.lagging.values())
-            self.lagging.clear()
         plan.regular = decodes - len(plan.resumed)
-        if plan.chunks:
-            for request, chunk in plan.chunks:
-                request.computed += chunk
-                self.stored_prefill_tokens += chunk
-                batch.tokens += chunk
-                context += request.computed
-                batch.prefills.append((chunk, request.computed))
-                if request.computed == request.prompt_tokens + request.generated:
-                    plan.completing.append(request)
-            batch.requests += len(plan.chunks)
-            batch.sampled += len(plan.completing)
+        prefills, completing = batch.prefills, plan.completing
+        for request, chunk in plan.chunks:
+            request.computed = computed = request.computed + chunk
+            tokens += chunk
+            context += computed
+            prefills.append((chunk, computed))
+            if computed == request.prompt_tokens + request.generated:
+                completing.append(request)
+                stored += computed
+            if chunk < computed or not completing or completing[-1] is not request:
+                self._carry_over(request, chunk)
+        batch.tokens = tokens
         batch.context = context
+        batch.requests = decodes + len(plan.chunks)
+        batch.sampled = decodes + len(plan.completing)
+        plan.stored_tokens = stored + self.stored_prefill_tokens
         if self.hold.active:
-            self.hold.ran(plan, batch.tokens)
+            self.hold.ran(plan, tokens)
         if plan.head_wait in STAYS_BLOCKED and not (
-            plan.chunks or self.prefilling or plan.preempted or plan.resumed or skipped
+            plan.chunks or self.prefilling or plan.preempted or plan.resumed or plan.skipped
         ):
             plan.stable = True
+
+    def _carry_over(self, request: Request, chunk: int) -> None:
+        """Keeps ``prefilling``: who is in it has had a chunk and needs more."""
+        computed = request.computed
+        before = computed - chunk
+        if computed < request.prompt_tokens + request.generated:
+            self.stored_prefill_tokens += chunk
+            self.prefilling[request.seq] = request
+        else:
+            self.stored_prefill_tokens -= before
+            del self.prefilling[request.seq]
 
     # -- after the step ---------------------------------------------------------------------------------------
 
@@ -236,7 +251,8 @@ class ChunkedPrefill:
 
         Returns the cache's growth in the steps after the first, which was served when it was planned.
         """
-        self.hold.executed_steps += steps - 1
+        if self.hold.active:
+            self.hold.executed_steps += steps - 1
         self.decoders.stored_tokens += steps * self.plan.decodes
         return self.kv.advance(step + 1, steps - 1)
 
@@ -255,8 +271,6 @@ class ChunkedPrefill:
             if not request.generated:
                 request.first_token_ps = now_ps
             request.generated += 1
-            del self.prefilling[request.seq]
-            self.stored_prefill_tokens -= request.computed
             if request.generated >= request.output_tokens:
                 ended.append(request)
             else:
@@ -270,44 +284,14 @@ class ChunkedPrefill:
                 request.state = FINISHED
         return ended
 
-    def horizon(self, step: int) -> int:
-        """For how many steps from ``step`` on the (stable) plan just made stays the plan, arrivals aside."""
+    def horizon(self, step: int, most: int) -> int:
+        """For how many steps from ``step`` on, ``most`` at most, the stable plan just made stays, arrivals aside."""
         steps = self.decoders.soonest - step
+        if most < steps:
+            steps = most
         return steps if steps <= 1 else 1 + self.kv.horizon(step + 1, steps - 1)
 
     # -- who is where -----------------------------------------------------------------------------------------
-
-    def add(self, request: Request) -> bool:
-        """Queues an arrival; says whether it can change a pass (it became the head of the queue)."""
-        return self.waiting.add(request)
-
-    @property
-    def heeds_arrivals(self) -> bool:
-        """Whether an arrival during a leap can become the head of the queue, and so change the next pass."""
-        return not self.waiting or self.config.scheduling_policy != "fcfs"
-
-    @property
-    def longest_prefill_steps(self) -> int:
-        """Steps in which max_num_seqs prompts of max_model_len are surely computed, as long as all keep their KV."""
-        config = self.config
-        length, budget = config.max_model_len, config.max_num_batched_tokens
-        chunk = min(config.long_prefill_token_threshold or budget, budget)
-        return length // chunk + self.running_limit * (length // budget + 1) + 64
-
-    def unservable(self, request: Request) -> str | None:
-        """Why this request can never be served here, in numbers; None when it can."""
-        config = self.config
-        if request.prompt_tokens >= config.max_model_len:
-            return (
-                f"prompt of {request.prompt_tokens} tokens leaves no room for output "
-                f"in max_model_len {config.max_model_len}"
-            )
-        if not config.enable_chunked_prefill and request.final_tokens > config.max_num_batched_tokens:
-            return (
-                f"{request.final_tokens} tokens may have to be prefilled at once, "
-                f"max_num_batched_tokens is {config.max_num_batched_tokens} and chunked prefill is off"
-            )
-        return self.kv.unservable(request.prompt_tokens, request.final_tokens)
 
     def preempt(self, request: Request, step: int, now_ps: int, taken: int) -> None:
         """Takes a running request's KV away and queues it again; ``taken``: tokens this pass had given it."""
@@ -329,11 +313,6 @@ class ChunkedPrefill:
         request.preempted_ps = now_ps
         self.waiting.put_back(request)
         self.plan.preempted.append(request)
-
-    @property
-    def stored_tokens(self) -> int:
-        """KV tokens of all running requests."""
-        return self.decoders.stored_tokens + self.stored_prefill_tokens
 
     def check(self, step: int) -> None:
         """Raises AssertionError when the invariant is broken."""

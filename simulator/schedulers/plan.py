@@ -21,6 +21,8 @@ class Plan:
         regular: of these, the ones whose previous token came from the step just before.
         resumed: decoders that were skipped before and get a token again: their gap is logged.
         head_wait: why the head of the queue stayed (a ``HeadWait`` as a plain number).
+        stored_tokens: KV tokens of all running requests after the step; of an unstable plan (a stable plan's are its
+            batch's context).
         stable: nothing but the decoders' own growth and end, or an arrival, can change the next pass.
     """
 
@@ -36,6 +38,7 @@ class Plan:
         "resumed",
         "skipped",
         "stable",
+        "stored_tokens",
     )
 
     def __init__(self) -> None:
@@ -48,6 +51,7 @@ class Plan:
         self.resumed: list[Request] = []
         self.decodes = 0
         self.regular = 0
+        self.stored_tokens = 0
         self.head_wait = int(HeadWait.NOBODY_WAITS)
         self.stable = True
 

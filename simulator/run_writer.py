@@ -1,0 +1,114 @@
+"""Writes one replica's facts into the run log.
+
+Rows go in as packed bytes: several times faster than handing an array one number at a time.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from simulator.request import Request
+from simulator.run_log import NOT_YET, REQUEST_COLUMNS, SEGMENT_COLUMNS, ReplicaLog, RunLog, Status
+from simulator.schedulers.plan import Plan
+from simulator.step_time.base import Segment
+
+PACK_SEGMENT = struct.Struct(f"={len(SEGMENT_COLUMNS)}q").pack
+PACK_REQUEST = struct.Struct(f"={len(REQUEST_COLUMNS)}q").pack
+FINISHED, REJECTED, UNFINISHED = (int(status) for status in Status)
+
+
+class RunWriter:
+    """The pen of replica ``number``. Holds no facts of its own, but for the numbers of reasons given."""
+
+    __slots__ = ("_contiguous", "_reasons", "_slots_per_unit", "_total_slots", "log", "number", "run_log")
+
+    def __init__(self, run_log: RunLog, log: ReplicaLog, number: int) -> None:
+        self.run_log = run_log
+        self.log = log
+        self.number = number
+        self._total_slots = log.pool.total_slots
+        self._slots_per_unit = log.pool.block_size
+        self._contiguous = log.pool.kind == "contiguous"
+        self._reasons: dict[str, int] = {}
+
+    def steps(
+        self, plan: Plan, segment: Segment, first: int, start_ps: int, steps: int, running: int, free_units: int
+    ) -> None:
+        """One row of ``steps`` steps of the same plan; ``free_units`` after the first step's allocation."""
+        batch = plan.batch
+        duration, growth, _ = segment
+        used = self._total_slots - free_units * self._slots_per_unit
+        growth_at = len(self.log.growth_blocks)
+        n = plan.decodes
+        if plan.stable:  # decoders only: tokens, samples, running requests and stored tokens are all theirs
+            context = batch.context
+            if steps == 1:
+                growth = 0
+            row = PACK_SEGMENT(
+                first, steps, start_ps, duration, growth, n, n, n, n, context, n, context, used, plan.head_wait,
+                growth_at,
+            )  # fmt: skip
+        else:
+            row = PACK_SEGMENT(
+                first, 1, start_ps, duration, 0, batch.tokens, n, batch.sampled, plan.regular,
+                batch.context, running, plan.stored_tokens, used, plan.head_wait, growth_at,
+            )  # fmt: skip
+        self.log.segments.frombytes(row)
+
+    def tokens_out_of_step(self, plan: Plan, start_ps: int, end_ps: int) -> None:
+        """Of a step of an unstable plan: gaps between tokens longer than a step, and who came back."""
+        gaps = self.log.irregular_gaps_ps
+        for request in plan.resumed:
+            gaps.append(end_ps - request.last_token_ps)
+        for request in plan.completing:
+            if request.generated:
+                gaps.append(end_ps - request.last_token_ps)
+        for request in plan.admitted:
+            if request.preemptions:
+                self.log.requeues.extend((request.row, request.preempted_ps, start_ps))
+                request.preempted_ps = NOT_YET
+
+    def finished(self, request: Request, now_ps: int) -> None:
+        """A request that has ended and still holds its KV."""
+        if self._contiguous:
+            self._hold(request, now_ps)
+        self._request(request, now_ps, request.generated, FINISHED, 0)
+
+    def rejected(self, request: Request, reason: str) -> None:
+        """A request that can never be served."""
+        reasons = self.run_log.reasons
+        number = self._reasons.get(reason)
+        if number is None:  # another replica may have given it before
+            if reason not in reasons:
+                reasons.append(reason)
+            number = self._reasons[reason] = reasons.index(reason)
+        self._request(request, NOT_YET, 0, REJECTED, number)
+
+    def unfinished(self, request: Request, step: int, now_ps: int, *, running: bool) -> None:
+        """A request that is left when the run is over at ``step``."""
+        if running and self._contiguous:
+            self._hold(request, now_ps)
+        if not running and request.preempted_ps != NOT_YET:
+            self.log.requeues.extend((request.row, request.preempted_ps, NOT_YET))
+        self._request(request, NOT_YET, request.generated_at(step), UNFINISHED, 0)
+
+    def _hold(self, request: Request, now_ps: int) -> None:
+        self.log.holds.extend((request.row, request.admitted_ps, now_ps, request.held, request.final_tokens))
+
+    def _request(self, request: Request, finish_ps: int, generated: int, status: int, reason: int) -> None:
+        self.run_log.requests.frombytes(
+            PACK_REQUEST(
+                request.row,
+                self.number,
+                request.arrival_ps,
+                request.scheduled_ps,
+                request.first_token_ps,
+                finish_ps,
+                generated,
+                request.preemptions,
+                0,  # cached tokens: nothing is cached yet
+                request.recomputed,
+                status,
+                reason,
+            )
+        )

@@ -1,0 +1,49 @@
+"""What a replica can serve at all."""
+
+from __future__ import annotations
+
+from simulator.allocators.kv_cache import KvCache
+from simulator.request import Request
+from simulator.schedulers.config import EngineConfig
+
+
+class Servable:
+    """Turns away, at arrival, what could only wait for ever."""
+
+    __slots__ = ("_config", "_kv", "_surely_tokens")
+
+    def __init__(self, config: EngineConfig, kv: KvCache) -> None:
+        self._config = config
+        self._kv = kv
+        self._surely_tokens = min(config.max_model_len - 1, kv.surely_servable_tokens)
+        if not config.enable_chunked_prefill:
+            self._surely_tokens = min(self._surely_tokens, config.max_num_batched_tokens)
+
+    def reason_against(self, request: Request) -> str | None:
+        """Why this request is turned away, in numbers; None when it is taken.
+
+        A faithful server turns away only prompts that leave no room for output (vLLM's front end).
+        """
+        if request.final_tokens <= self._surely_tokens:
+            return None
+        config = self._config
+        if request.prompt_tokens >= config.max_model_len:
+            return (
+                f"prompt of {request.prompt_tokens} tokens leaves no room for output "
+                f"in max_model_len {config.max_model_len}"
+            )
+        if config.on_unservable == "faithful":
+            return None
+        if not config.enable_chunked_prefill and request.final_tokens > config.max_num_batched_tokens:
+            return (
+                f"{request.final_tokens} tokens may have to be prefilled at once, "
+                f"max_num_batched_tokens is {config.max_num_batched_tokens} and chunked prefill is off"
+            )
+        return self._kv.unservable(request.prompt_tokens, request.final_tokens)
+
+
+def longest_prefill_steps(config: EngineConfig) -> int:
+    """Steps in which max_num_seqs prompts of max_model_len are surely computed, as long as all keep their KV."""
+    length, budget = config.max_model_len, config.max_num_batched_tokens
+    chunk = min(config.long_prefill_token_threshold or budget, budget)
+    return length // chunk + config.running_limit * (length // budget + 1) + 64
