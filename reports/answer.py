@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from reports.numbers import at, milliseconds, percent, short, times, whole
+from reports.numbers import at, few, milliseconds, percent, short, times, whole
 from reports.tables import is_admission, limit_name, runs_of
 
 Result = dict[str, Any]
 
 SAME_WITHIN = 1.02
 """Throughputs that differ by less are called the same."""
+
+QUEUE_SHARE = 0.1
+"""A server whose requests wait for more than this share of their time is close to its limit."""
 
 _BINDS = {
     "kv_memory": "KV memory binds: the next request waited for room in the pool {share} of the time",
@@ -40,7 +43,7 @@ def _single(run: Result) -> tuple[str, str]:
         f"{milliseconds(run['p99_ttft_ms'])} at p99."
     )
     binds = binding_words(run)
-    second = binds[0].upper() + binds[1:]
+    second = _capital(binds)
     if at(run, "slo.met") is not None:
         met = "met" if run["slo"]["met"] else "missed"
         second += f"; the SLO is {met}, with {percent(run['slo']['attainment'])} of the requests within its limits"
@@ -60,28 +63,71 @@ def binding_words(run: Result) -> str:
 
 
 def _compared(runs: dict[str, Result]) -> tuple[str, str]:
-    ranked = sorted(runs, key=lambda name: (-runs[name]["output_throughput"], runs[name]["p99_ttft_ms"] or 0.0))
-    best, worst = ranked[0], ranked[-1]
+    best, worst = _best_and_worst(runs)
     one, other = runs[best], runs[worst]
     ours, theirs = one["output_throughput"], other["output_throughput"]
     ttft = (
         f"p99 of the time to first token is {milliseconds(one['p99_ttft_ms'])} against "
         f"{milliseconds(other['p99_ttft_ms'])}"
     )
-    if ours <= SAME_WITHIN * theirs:
-        first = f"With {best} and with {worst} the server delivers about {short(ours)} output tokens/s; {ttft}."
+    if max(ours, theirs) <= SAME_WITHIN * min(ours, theirs):
+        first = f"With {best} and with {worst} the server delivers about {short(ours)} output tokens/s; {ttft}"
+    elif _all_keep_up(runs):
+        delivered = f"{short(ours)} and {short(theirs)} output tokens/s"
+        first = f"With {best} and with {worst} the server delivers what is asked for ({delivered}); {ttft}"
     else:
         first = (
             f"With {best} the server delivers {short(ours)} output tokens/s against {short(theirs)} with {worst} "
-            f"({times(ours, theirs)} as much), and {ttft}."
+            f"({times(ours, theirs)} as much), and {ttft}"
         )
     held = [percent(at(run, "kv.token_share_of_held"), 0) for run in (one, other)]
+    filled = f", and {held[0]} of the KV memory that they hold has tokens in it against {held[1]}"
     second = (
-        f"With {best} {short(one['mean_running'])} requests run at once against {short(other['mean_running'])}, and "
-        f"{held[0]} of the KV memory that they hold has tokens in it against {held[1]}; "
+        f"With {best} {few(one['mean_running'])} requests run at once against {few(other['mean_running'])}"
+        f"{filled if held[0] != held[1] else ''}; "
         f"{_limits(best, one['binding_limit'], worst, other['binding_limit'])}."
     )
-    return first, second
+    return first + _slo_words(best, one, worst, other) + ".", second
+
+
+def _best_and_worst(runs: dict[str, Result]) -> tuple[str, str]:
+    """By output tokens a second; where all deliver (nearly) the same, by the SLO and by the time to first token."""
+    delivered = [run["output_throughput"] for run in runs.values()]
+    if max(delivered) <= SAME_WITHIN * min(delivered) or _all_keep_up(runs):
+        ranked = sorted(runs, key=lambda name: (-_attained(runs[name]), runs[name]["p99_ttft_ms"] or 0.0))
+    else:
+        ranked = sorted(runs, key=lambda name: (-runs[name]["output_throughput"], runs[name]["p99_ttft_ms"] or 0.0))
+    return ranked[0], ranked[-1]
+
+
+def _attained(run: Result) -> float:
+    """Share of the requests within the SLO, with one more where the SLO as a whole is met."""
+    slo = run.get("slo") or {}
+    return float(slo.get("met", 0)) + float(slo.get("attainment", 0.0))
+
+
+def _all_keep_up(runs: dict[str, Result]) -> bool:
+    """Whether each run serves what arrives: its throughput then says how fast requests came, not what it could do."""
+    return not any(run["saturated"] or _is_closed_loop(run) or run["failed"] for run in runs.values())
+
+
+def _is_closed_loop(run: Result) -> bool:
+    return run.get("max_concurrency") is not None
+
+
+def _slo_words(best: str, one: Result, worst: str, other: Result) -> str:
+    met = [at(run, "slo.met") for run in (one, other)]
+    if None in met:
+        return ""
+    if met[0] == met[1]:
+        return ": both meet the SLO" if met[0] else ": both miss the SLO"
+    names = (best, worst) if met[0] else (worst, best)
+    return f": {names[0]} meets the SLO, {names[1]} misses it"
+
+
+def _capital(sentence: str) -> str:
+    """With a capital letter, but not the name of a setting."""
+    return sentence if "_" in sentence.split()[0] else sentence[0].upper() + sentence[1:]
 
 
 def _limits(best: str, one: str, worst: str, other: str) -> str:
@@ -112,7 +158,7 @@ def reasons(run: Result) -> list[str]:
     if is_admission([run]):
         return []
     words = binding_words(run)
-    found = [words[0].upper() + words[1:] + "."]
+    found = [_capital(words) + "."]
     kv = run["kv"]
     wasted = kv["reserved_share"] + kv["internal_fragmentation_share"] + kv["external_fragmentation_share"]
     found.append(
@@ -125,10 +171,20 @@ def reasons(run: Result) -> list[str]:
         share = run["mean_queue_ms"] / run["mean_e2el_ms"]
         found.append(
             f"A request took {milliseconds(run['mean_e2el_ms'])} on average, {percent(share, 0)} of it in the queue; "
-            f"{short(run['mean_running'])} ran and {short(run['mean_waiting'])} waited at a time."
+            f"{few(run['mean_running'])} ran and {few(run['mean_waiting'])} waited at a time."
         )
-    if run["saturated"]:
+    if _is_closed_loop(run):
+        found.append(
+            "The load is a closed loop: a client asks again only when it has its answer, so too much load shows as "
+            "waiting, never as a backlog that grows."
+        )
+    elif run["saturated"]:
         found.append("The backlog grew for as long as requests arrived: the load is more than the server delivers.")
+    elif run["mean_e2el_ms"] and run["mean_queue_ms"] > QUEUE_SHARE * run["mean_e2el_ms"]:
+        found.append(
+            "The backlog did not grow by more than chance explains, but requests spend much of their time in the "
+            "queue: the server is close to its limit."
+        )
     else:
         found.append("The backlog did not grow while requests arrived: the server keeps up with the load.")
     return found

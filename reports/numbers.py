@@ -38,11 +38,21 @@ def short(value: float | None) -> str:
     return f"{value:,.{digits}f}"
 
 
+def few(value: float | None) -> str:
+    """A mean number of requests: three digits, and what is nearly nothing is said so."""
+    return "<0.01" if value is not None and 0 < value < 0.01 else short(value)
+
+
 def milliseconds(value: float | None) -> str:
     """A latency with its unit: 43.1 ms, or 12.3 s from ten seconds on."""
     if value is None:
         return MISSING
     return f"{short(value / 1000)} s" if value >= 10_000 else f"{short(value)} ms"
+
+
+def plain(value: float) -> str:
+    """A tick of an axis: 0.5, 20, 10,000, 1,000,000."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"
 
 
 def gib(value: float | None) -> str:

@@ -7,16 +7,25 @@ from types import ModuleType
 from typing import Any
 
 from reports.answer import answer, reasons
-from reports.numbers import fixed, milliseconds, percent, whole
+from reports.numbers import at, fixed, gib, milliseconds, percent, whole
 from reports.run_data import RunData, load_result, load_runs
 from reports.style import svg
-from reports.tables import HEADLINE, filled, is_admission, sections_for
+from reports.tables import HEADLINE, LATENCY_NAMES, filled, is_admission, sections_for
 from simulator.result_files import write_text
 
 TEMPLATE = "report.html.j2"
 FOOTER_KEYS = ("seed", "scenario_sha256", "calibration", "schema_version")
 SLO_COLUMNS = ("variant", "class", "limit", "asked", "came out", "met")
-CLASS_ROWS = ("completed", "rejected", "median_ttft_ms", "p99_ttft_ms", "median_tpot_ms", "p99_tpot_ms", "p99_e2el_ms")
+CLASS_ROWS = {
+    "completed": "served",
+    "rejected": "rejected",
+    "median_ttft_ms": "median TTFT",
+    "p95_ttft_ms": "p95 TTFT",
+    "p99_ttft_ms": "p99 TTFT",
+    "median_tpot_ms": "median TPOT",
+    "p99_tpot_ms": "p99 TPOT",
+    "p99_e2el_ms": "p99 end to end",
+}
 
 
 def plots() -> tuple[ModuleType, ...]:
@@ -26,6 +35,15 @@ def plots() -> tuple[ModuleType, ...]:
     return pool_shares, memory_split, latency, queue_batch
 
 
+def plots_for(runs: list[RunData]) -> tuple[ModuleType, ...]:
+    """The plots of served runs, or the one of ``mode: admission``, where a pool had room for a block."""
+    from reports.plots import admission
+
+    if not is_admission([run.result for run in runs]):
+        return plots()
+    return (admission,) if admission.comparisons(runs) else ()
+
+
 def write_report(folder: Path) -> Path:
     """Draws ``report.html`` and ``plots/*.svg`` of a finished run into its folder; returns the page's path.
 
@@ -33,10 +51,9 @@ def write_report(folder: Path) -> Path:
     """
     result = load_result(folder)
     runs = load_runs(folder, result)
-    drawings = [] if is_admission([run.result for run in runs]) else [_drawing(plot, runs) for plot in plots()]
+    drawings = [_drawing(plot, runs) for plot in plots_for(runs)]
     for drawing in drawings:
         write_text(folder / "plots" / f"{drawing['name']}.svg", drawing["svg"])
-    drawings += _drawn_before(folder, {drawing["name"] for drawing in drawings})
     page = folder / "report.html"
     write_text(page, _render(result, runs, drawings))
     return page
@@ -45,17 +62,6 @@ def write_report(folder: Path) -> Path:
 def _drawing(plot: ModuleType, runs: list[RunData]) -> dict[str, str]:
     text = svg(lambda figure: plot.draw(figure, runs), plot.size(runs), plot.NAME, plot.TITLE, plot.alt_text(runs))
     return {"name": plot.NAME, "title": plot.TITLE, "caption": plot.CAPTION, "svg": text}
-
-
-def _drawn_before(folder: Path, names: set[str]) -> list[dict[str, str]]:
-    """Drawings that the run itself left in ``plots/``, such as the admitted requests by block size."""
-    found = []
-    for path in sorted((folder / "plots").glob("*.svg")):
-        if path.stem not in names:
-            text = path.read_text(encoding="utf-8")
-            title = path.stem.replace("_", " ").replace("-", " ").capitalize()
-            found.append({"name": path.stem, "title": title, "caption": "", "svg": text[text.index("<svg") :]})
-    return found
 
 
 def _render(result: dict[str, Any], runs: list[RunData], drawings: list[dict[str, str]]) -> str:
@@ -79,10 +85,10 @@ def _render(result: dict[str, Any], runs: list[RunData], drawings: list[dict[str
         reasons=[(run.name, reasons(run.result)) for run in runs],
         drawings=[drawing | {"svg": Markup(drawing["svg"])} for drawing in drawings],  # our own SVG
         tables=[] if admission else tables,
-        slo=_slo_rows(runs),
-        slo_columns=SLO_COLUMNS,
+        **_slo_table(runs),
         classes=_class_rows(runs),
-        class_columns=("variant", "class", *CLASS_ROWS),
+        class_columns=("variant", "class", *CLASS_ROWS.values()),
+        memory=_memory_rows(runs),
         intervals=_interval_rows(runs),
         warnings=_sentences(runs, "warnings"),
         assumptions=_sentences(runs, "assumptions"),
@@ -90,12 +96,20 @@ def _render(result: dict[str, Any], runs: list[RunData], drawings: list[dict[str
     )
 
 
+def _slo_table(runs: list[RunData]) -> dict[str, Any]:
+    """``slo`` (rows) and ``slo_columns``; where all requests are of one class, without its name."""
+    rows = _slo_rows(runs)
+    if len({row[1] for row in rows}) > 1:
+        return {"slo": rows, "slo_columns": SLO_COLUMNS}
+    return {"slo": [[row[0], *row[2:]] for row in rows], "slo_columns": (SLO_COLUMNS[0], *SLO_COLUMNS[2:])}
+
+
 def _slo_rows(runs: list[RunData]) -> list[list[str]]:
     return [
         [
             run.name,
             limit["class"],
-            f"{limit['stat']} of {limit['metric'].removesuffix('_ms')}",
+            f"{limit['stat']} of {LATENCY_NAMES[limit['metric'].removesuffix('_ms')]}",
             milliseconds(limit["limit"]),
             milliseconds(limit["value"]),
             "yes" if limit["met"] else "no",
@@ -124,8 +138,24 @@ def _interval_rows(runs: list[RunData]) -> list[list[str]]:
                 half = (interval[1] - interval[0]) / 2
                 middle = (interval[1] + interval[0]) / 2
                 share = percent(half / middle, 0) if middle else "-"
-                rows.append([run.name, key.removesuffix("_ms").replace("_", " "), *map(fixed, interval), f"± {share}"])
+                name = LATENCY_NAMES[key.removeprefix("mean_").removesuffix("_ms")]
+                low = max(interval[0], 0.0)  # a few long waits among many of none: the symmetric rule knows no zero
+                rows.append([run.name, name, fixed(low), fixed(interval[1]), f"± {share}"])
     return rows
+
+
+def _memory_rows(runs: list[RunData]) -> list[tuple[str, list[str]]]:
+    """What each GPU's memory holds, GiB, a column per run; then what the pool is worth. Empty where nobody knows."""
+    tables = [run.result.get("memory") or {} for run in runs]
+    sizes = [{row["name"]: row["bytes"] for row in table.get("rows", [])} for table in tables]
+    names = list(dict.fromkeys(name for column in sizes for name in column))
+    rows = [(name, [gib(column.get(name)) for column in sizes]) for name in names]
+    if not rows:
+        return []
+    rows.append(("total, as nvidia-smi shows it", [gib(sum(column.values()) or None) for column in sizes]))
+    rows.append(("KV cache size (tokens)", [whole(at(table, "kv_cache_tokens")) for table in tables]))
+    rows.append(("longest request (tokens)", [whole(at(table, "max_model_len")) for table in tables]))
+    return [*rows, ("requests of that length that fit at once", [fixed(at(t, "max_concurrency")) for t in tables])]
 
 
 def _sentences(runs: list[RunData], key: str) -> list[str]:

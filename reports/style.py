@@ -35,8 +35,8 @@ RC: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text: searchable, readable aloud
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib, so that every machine lays out alike
-    "font.size": 10,
-    "axes.titlesize": 11,
+    "font.size": 11,
+    "axes.titlesize": 12,
     "axes.titlelocation": "left",
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -46,7 +46,7 @@ RC: dict[Any, Any] = {
     "grid.linewidth": 0.8,
     "hatch.linewidth": 0.6,
     "legend.frameon": False,
-    "legend.fontsize": 9,
+    "legend.fontsize": 10,
     "figure.facecolor": "none",
     "axes.facecolor": "none",
     "savefig.facecolor": "none",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from reports.numbers import at, fixed, gib, percent, whole
+from reports.numbers import MISSING, at, fixed, gib, percent, whole
 
 Result = dict[str, Any]
 
@@ -73,6 +73,8 @@ SERVING = Section(
         Row("Peak concurrent requests:", "max_concurrent_requests", whole),
         Row("Mean running requests:", "mean_running", fixed),
         Row("Mean waiting requests:", "mean_waiting", fixed),
+        Row("Step times (hence latencies) from:", "step_time", str),
+        Row("  calibration:", "calibration", str),
     ),
 )
 LATENCIES = (
@@ -114,6 +116,14 @@ VERDICT = Section(
 )
 ALL_SECTIONS = (SERVING, *LATENCIES, MEMORY, VERDICT)
 
+LATENCY_NAMES = {
+    "ttft": "time to first token",
+    "tpot": "time per output token",
+    "itl": "inter-token latency",
+    "e2el": "end-to-end latency",
+    "queue": "time in the queue",
+}
+
 HEADLINE = Section(
     "In short",
     (
@@ -124,6 +134,8 @@ HEADLINE = Section(
         Row("Time to first token, p99 (ms)", "p99_ttft_ms", fixed),
         Row("Time per output token, median (ms)", "median_tpot_ms", fixed),
         Row("Time per output token, p99 (ms)", "p99_tpot_ms", fixed),
+        Row("  latencies computed from", "step_time", str),
+        Row("  with the calibration", "calibration", str),
         Row("Requests running at once, mean", "mean_running", fixed),
         Row("Share of the held KV memory that holds tokens", "kv.token_share_of_held", percent),
         Row("Preemptions", "preemptions", whole),
@@ -153,7 +165,7 @@ def filled(sections: tuple[Section, ...], results: list[Result]) -> list[tuple[s
         for row in section.rows:
             values = [at(result, row.path) for result in results]
             if any(value is not None for value in values):
-                rows.append((row.label, [row.write(value) for value in values]))
+                rows.append((row.label, [MISSING if value is None else row.write(value) for value in values]))
         if rows:
             out.append((section.title, rows))
     return out

@@ -15,7 +15,8 @@ SCHEMA_VERSION = 1
 SECONDS_PER_HOUR = 3600
 
 _HEAD = [
-    *("schema_version", "name", "variant", "model_id", "gpu", "seed", "scenario_sha256", "calibration", "status"),
+    *("schema_version", "name", "variant", "model_id", "gpu", "seed", "scenario_sha256", "calibration"),
+    *("step_time", "status"),
     *("num_prompts", "request_rate", "achieved_request_rate", "burstiness", "max_concurrency", "duration"),
     *("completed", "failed", "rejected", "unfinished", "reject_reasons", "total_input_tokens", "total_output_tokens"),
     *("request_throughput", "request_goodput", "output_throughput", "total_token_throughput"),
@@ -29,6 +30,7 @@ class ResultContext:
     Attributes:
         model_id, gpu: names for the reader.
         seed, scenario_sha256, calibration: where the numbers come from (``calibration``: its name, or None).
+        step_time: the kind of model that gives the length of a step, such as roofline.
         slo: limits of classes that state none of their own.
         warnings, assumptions: sentences for the reader; the workload's notes join the assumptions (each once).
         name, variant: of the scenario and of its variant.
@@ -43,6 +45,7 @@ class ResultContext:
     seed: int = 0
     scenario_sha256: str = ""
     calibration: Any = None
+    step_time: str | None = None
     slo: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
@@ -74,6 +77,7 @@ def result_dict(log: RunLog, context: ResultContext) -> dict[str, Any]:
         "seed": context.seed,
         "scenario_sha256": context.scenario_sha256,
         "calibration": context.calibration,
+        "step_time": context.step_time,
         **metrics,
         "replicas": len(log.replicas),
         "labels": dict(context.labels),

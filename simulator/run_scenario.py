@@ -8,12 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from simulator.admission import LABEL, AdmissionResult, admit_until_refused, allocator_for
-from simulator.allocators.pools import ContiguousPool, PoolConfig
+from simulator.admission import (
+    LABEL,
+    AdmissionPoint,
+    AdmissionResult,
+    admission_by_block_size,
+    admission_warnings,
+    admit_until_refused,
+    allocator_for,
+    block_sizes_that_fit,
+)
+from simulator.allocators.block_pool import VLLM_V1
+from simulator.allocators.pools import ContiguousPool
 from simulator.cluster import simulate
 from simulator.deployment import Deployment, build_deployment
 from simulator.errors import InputError, KvplanError
 from simulator.expectations import judge_expectations
+from simulator.memory_budget import MemoryBudget
 from simulator.metrics import MetricsOptions
 from simulator.random_streams import Streams
 from simulator.result import SCHEMA_VERSION, ResultContext, result_dict
@@ -23,9 +34,10 @@ from simulator.scenario_resolved import plain, scenario_sha256
 from simulator.step_time.roofline import Roofline
 from workloads.build import build_workload
 from workloads.errors import WorkloadError
-from workloads.workload import Workload
+from workloads.workload import RequestClass, Workload
 
 Progress = Callable[[int, int, float], None]
+DEFAULT_CLASS = RequestClass().name
 
 
 @dataclass(frozen=True)
@@ -99,12 +111,31 @@ def run(built: Built, *, stepwise: bool = False, progress: Progress | None = Non
 def admit(built: Built) -> AdmissionResult:
     """``mode: admission``: no clock, each request at its final length, until the first that does not fit."""
     limit = built.deployment.engine.max_model_len
-    return admit_until_refused(
-        allocator_for(built.deployment.pool, limit),
-        built.workload.prompt_tokens.tolist(),
-        built.workload.output_tokens.tolist(),
-        max_model_len=limit,
+    return admit_until_refused(allocator_for(built.deployment.pool, limit), *_placed(built), max_model_len=limit)
+
+
+def compare_block_sizes(built: Built) -> list[AdmissionPoint]:
+    """The same requests into the same pool: contiguous, and in blocks of 1 to 256 tokens (those that it has room for).
+
+    With vLLM's null block, so that the point at the run's own block size is the run's own result.
+    """
+    pool = built.deployment.pool
+    slots = built.deployment.pool_slots
+    return admission_by_block_size(
+        slots,
+        built.deployment.engine.max_model_len,
+        *_placed(built),
+        block_sizes=block_sizes_that_fit(slots, VLLM_V1),
+        fit=pool.fit if isinstance(pool, ContiguousPool) else "first",
+        policy=VLLM_V1,
     )
+
+
+def _placed(built: Built) -> tuple[list[int], list[int]]:
+    """Prompt and output tokens of the requests whose prompts the context takes; ``check_lengths`` names the others."""
+    work = built.workload
+    short = work.prompt_tokens < built.deployment.engine.max_model_len
+    return work.prompt_tokens[short].tolist(), work.output_tokens[short].tolist()
 
 
 def result(built: Built, log: RunLog, variant: str | None = None) -> dict[str, Any]:
@@ -119,7 +150,8 @@ def result(built: Built, log: RunLog, variant: str | None = None) -> dict[str, A
             **_names(built, variant),
             calibration=step_time.calibration.name if isinstance(step_time, Roofline) else None,
             warnings=built.warnings,
-            assumptions=built.assumptions,
+            assumptions=(*built.assumptions, *_timing_and_price(deployment)),
+            step_time=getattr(settings.step_time, "kind", ""),
             gpus_per_replica=deployment.parallelism.gpus // deployment.parallelism.replicas,
             usd_per_gpu_hour=next((price for price in prices if price is not None), None),
             labels=_labels(deployment),
@@ -130,10 +162,40 @@ def result(built: Built, log: RunLog, variant: str | None = None) -> dict[str, A
             ),
         ),
     )
-    return found | {"expect": judge_expectations(found, settings.expect)}
+    memory = {"memory": memory_table(deployment.memory)} if deployment.memory else {}
+    return found | memory | {"expect": judge_expectations(found, settings.expect)}
 
 
-def admission_result(built: Built, admitted: AdmissionResult, variant: str | None = None) -> dict[str, Any]:
+def memory_table(memory: MemoryBudget) -> dict[str, Any]:
+    """What the memory of each GPU holds: rows in bytes that add up to the whole, and what the pool is worth."""
+    return {
+        "rows": [{"name": row.name, "bytes": row.bytes, "basis": row.basis} for row in memory.rows],
+        "kv_cache_tokens": memory.kv_cache_tokens,
+        "max_model_len": memory.settings.max_model_len,
+        "max_concurrency": memory.max_concurrency,
+    }
+
+
+def _timing_and_price(deployment: Deployment) -> tuple[str, ...]:
+    """What latencies and costs rest on, where the scenario does not state it itself."""
+    found = []
+    if isinstance(deployment.step_time, Roofline):
+        rates = deployment.step_time.calibration
+        found.append(
+            f"step times from a roofline with calibration {rates.name} (measured on: {rates.measured_on}): "
+            f"{rates.memory_efficiency:.0%} of the GPU's bandwidth, {rates.compute_efficiency:.0%} of its FLOP/s, "
+            f"{rates.kv_read_efficiency:.0%} of the bandwidth for KV, {rates.overhead_ms:g} ms a step and "
+            f"{rates.layer_overhead_us:g} us a layer"
+        )
+    price = deployment.gpu.usd_per_hour if deployment.gpu else None
+    if deployment.settings.cost.usd_per_gpu_hour is None and price is not None:
+        found.append(f"usd_per_gpu_hour = {price:g} (an example price of the catalogue; state cost.usd_per_gpu_hour)")
+    return tuple(found)
+
+
+def admission_result(
+    built: Built, admitted: AdmissionResult, compared: list[AdmissionPoint], variant: str | None = None
+) -> dict[str, Any]:
     """``result.json`` of mode admission."""
     found = {
         "schema_version": SCHEMA_VERSION,
@@ -142,7 +204,12 @@ def admission_result(built: Built, admitted: AdmissionResult, variant: str | Non
         **_names(built, variant),
         "labels": _labels(built.deployment),
         **admitted.as_dict(),
-        "warnings": [*built.warnings],
+        "by_block_size": {
+            "pool_slots": built.deployment.pool_slots,
+            "max_model_len": built.deployment.engine.max_model_len,
+            "points": [point.as_dict() for point in compared],
+        },
+        "warnings": [*built.warnings, *admission_warnings(compared)],
         "assumptions": [*built.assumptions, *built.workload.notes],
     }
     return found | {"expect": judge_expectations(found, built.deployment.settings.expect)}
@@ -152,16 +219,12 @@ def missed(result: Mapping[str, Any]) -> list[str]:
     """Which SLOs and expectations a result misses, one line each."""
     limits = (result.get("slo") or {}).get("limits", [])
     lines = [
-        f"{limit['class']}: {limit['stat']} of {limit['metric']} is {limit['value']:.6g}, above {limit['limit']:.6g}"
+        f"{'' if limit['class'] == DEFAULT_CLASS else limit['class'] + ': '}{limit['stat']} of "
+        f"{limit['metric'].removesuffix('_ms')} is {limit['value']:,.1f} ms, above its {limit['limit']:,g} ms"
         for limit in limits
         if not limit["met"]
     ]
     return lines + [f"{row['key']} is {row['value']}, not as expected" for row in result["expect"] if not row["met"]]
-
-
-def pool_slots(pool: PoolConfig) -> int:
-    """Tokens that a pool holds, the null block's included."""
-    return pool.num_slots if isinstance(pool, ContiguousPool) else pool.num_gpu_blocks * pool.block_size
 
 
 def _names(built: Built, variant: str | None) -> dict[str, Any]:

@@ -1,90 +1,117 @@
-"""Admitted requests by block size, against the contiguous reservations: one SVG, the same bytes every time."""
+"""Admitted requests by block size, against the contiguous reservations, from ``by_block_size`` of ``result.json``."""
 
 from __future__ import annotations
 
-import io
-import re
-from collections.abc import Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any
 
-from simulator.admission import LABEL, AdmissionPoint
+from reports.numbers import whole
+from reports.run_data import RunData
+from reports.style import INK, WIDTH_INCHES, line
+from simulator.admission import LABEL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-TITLE = "Requests that fit in one KV pool, by block size"
-# Okabe and Ito's palette: told apart with every common colour blindness; line styles differ as well.
-PAGED_COLOUR = "#0072B2"
-BASELINES = {
-    "oracle": ("exact length known", "#009E73", "dotted"),
-    "pow2": ("output rounded up to a power of two", "#E69F00", "dashdot"),
-    "max": ("whole context reserved", "#D55E00", "dashed"),
-}
-RC: dict[Any, Any] = {
-    "svg.hashsalt": "kvplan",  # ids in the file must not be random
-    "svg.fonttype": "none",  # text stays text: searchable, readable aloud
-    "font.family": "sans-serif",
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-}
-
-
-def admission_alt_text(points: Sequence[AdmissionPoint]) -> str:
-    """What the plot shows, in words and numbers, for those who do not see it."""
-    paged = ", ".join(f"{p.result.admitted:,} at {p.block_size}" for p in points if p.layout == "paged")
-    old = ", ".join(
-        f"{p.result.admitted:,} with the {p.reservation} reservation" for p in points if p.layout == "contiguous"
-    )
-    return f"Requests admitted. Paged, by block size in tokens: {paged}. Contiguous: {old}. This is {LABEL}."
-
-
-def admission_svg(points: Sequence[AdmissionPoint]) -> str:
-    """The plot as SVG text with a title and a description. Raises ValueError when no point is paged."""
-    if not any(p.layout == "paged" for p in points):
-        raise ValueError("no paged layout to draw: give admission_by_block_size at least one block size")
-    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    with rc_context(RC):
-        figure = Figure(figsize=(7.2, 4.8), layout="constrained")
-        axes = figure.add_subplot()
-        _draw(axes, points)
-        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
-        text = io.StringIO()
-        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    return _with_words(text.getvalue(), TITLE, admission_alt_text(points))
+NAME = "admitted_by_block_size"
+TITLE = "Requests that fit in one KV pool, by block size"
+CAPTION = f"Every request counts at its final length; no clock runs: {LABEL}."
+BASELINES = {
+    "oracle": "exact length known",
+    "pow2": "output rounded up to a power of two",
+    "max": "whole context reserved",
+}
+Comparison = dict[str, Any]
 
 
-def _draw(axes: Axes, points: Sequence[AdmissionPoint]) -> None:
-    paged = [p for p in points if p.layout == "paged"]
-    sizes = [p.block_size or 0 for p in paged]
-    counts = [p.result.admitted for p in paged]
-    for point in points:
-        if point.reservation is not None:
-            words, colour, style = BASELINES[point.reservation]
-            admitted = point.result.admitted
-            axes.axhline(
-                admitted,
-                color=colour,
-                linestyle=style,
-                linewidth=1.8,
-                label=f"contiguous, {words}: {admitted:,}",
-            )
-    axes.plot(sizes, counts, color=PAGED_COLOUR, marker="o", linewidth=1.8, label="paged")
-    for size, count in zip(sizes, counts, strict=True):
-        axes.annotate(f"{count:,}", (size, count), (0, 7), textcoords="offset points", ha="center", color=PAGED_COLOUR)
+def comparisons(runs: list[RunData]) -> dict[str, Comparison]:
+    """The different pools among the runs, by the names of the runs that have them."""
+    found: list[tuple[list[str], Comparison]] = []
+    for run in runs:
+        compared = run.result.get("by_block_size")
+        if compared is None:
+            continue
+        names = next((names for names, known in found if known == compared), None)
+        if names is None:
+            found.append(([run.name], compared))
+        else:
+            names.append(run.name)
+    return {", ".join(names): compared for names, compared in found}
+
+
+def size(runs: list[RunData]) -> tuple[float, float]:
+    """Inches."""
+    return WIDTH_INCHES, 4.2 + 0.2 * len(_labels(comparisons(runs)))
+
+
+def alt_text(runs: list[RunData]) -> str:
+    """Every count in words."""
+    found = comparisons(runs)
+    parts = []
+    for names, compared in found.items():
+        paged = ", ".join(f"{whole(p['admitted'])} at {p['block_size']}" for p in _paged(compared))
+        old = ", ".join(
+            f"{whole(p['admitted'])} with the {p['reservation']} reservation" for p in _contiguous(compared)
+        )
+        pool = f"{names}: " if len(found) > 1 else ""
+        parts.append(f"{pool}paged, by block size in tokens: {paged}; contiguous: {old}")
+    return f"Requests admitted. {'. '.join(parts)}. This is {LABEL}."
+
+
+def draw(figure: Figure, runs: list[RunData]) -> None:
+    """A curve of the paged layout per pool, level lines for the contiguous ones."""
+    found = comparisons(runs)
+    axes = figure.subplots()
+    labels = _labels(found)
+    level = max(p["admitted"] for compared in found.values() for p in compared["points"])
+    for index, (names, compared) in enumerate(found.items()):
+        _curve(axes, compared, labels[names], index)
+    for number, (names, point) in enumerate(_baselines(found)):
+        label = labels[f"{names}/{point['reservation']}"]
+        axes.axhline(point["admitted"], label=label, **line(len(found) + number))
     axes.set_xscale("log", base=2)
-    axes.set_xticks(sizes, labels=[f"{size:,}" for size in sizes])
+    ticks = sorted({p["block_size"] for compared in found.values() for p in _paged(compared)})
+    axes.set_xticks(ticks, labels=[whole(tick) for tick in ticks])
     axes.minorticks_off()
-    axes.set_ylim(0, 1.12 * max([p.result.admitted for p in points] + [1]))
+    axes.set_ylim(0, 1.15 * max(level, 1))
     axes.set_xlabel("block size (tokens)")
     axes.set_ylabel("requests admitted")
-    axes.set_title(f"{TITLE}\n({LABEL})", fontsize=11)
+    axes.set_title(LABEL)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center")
 
 
-def _with_words(svg: str, title: str, description: str) -> str:
-    """Puts ``<title>`` and ``<desc>`` first in the drawing, so that browsers and screen readers find them."""
-    words = f"<title>{escape(title)}</title>\n <desc>{escape(description)}</desc>"
-    return re.sub(r"<svg ([^>]*)>", lambda m: f'<svg role="img" {m[1]}>\n {words}', svg, count=1)
+def _curve(axes: Axes, compared: Comparison, label: str, index: int) -> None:
+    paged = _paged(compared)
+    sizes, counts = [p["block_size"] for p in paged], [p["admitted"] for p in paged]
+    axes.plot(sizes, counts, marker="o", label=label, **line(index))
+    for block_size, count in zip(sizes, counts, strict=True):
+        place = (block_size, count)
+        axes.annotate(whole(count), place, (0, 7), textcoords="offset points", ha="center", fontsize=9, color=INK)
+
+
+def _labels(found: dict[str, Comparison]) -> dict[str, str]:
+    """Words of the legend, by the names of the runs, and of their reservation behind a slash."""
+    several = len(found) > 1
+    labels = {names: f"paged ({names})" if several else "paged" for names in found}
+    for names, point in _baselines(found):
+        words = f"contiguous, {BASELINES[point['reservation']]}: {whole(point['admitted'])}"
+        labels[f"{names}/{point['reservation']}"] = f"{words} ({names})" if several else words
+    return labels
+
+
+def _baselines(found: dict[str, Comparison]) -> list[tuple[str, dict[str, Any]]]:
+    """All reservations of the only pool; of several pools the plain one alone, or the drawing is a thicket."""
+    return [
+        (names, point)
+        for names, compared in found.items()
+        for point in _contiguous(compared)
+        if len(found) == 1 or point["reservation"] == "max"
+    ]
+
+
+def _paged(compared: Comparison) -> list[dict[str, Any]]:
+    return [point for point in compared["points"] if point["layout"] == "paged"]
+
+
+def _contiguous(compared: Comparison) -> list[dict[str, Any]]:
+    return [point for point in compared["points"] if point["layout"] == "contiguous"]

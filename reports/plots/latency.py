@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reports.numbers import milliseconds
+from reports.numbers import milliseconds, plain
 from reports.run_data import RunData
 from reports.style import INK, WIDTH_INCHES, line
 
@@ -20,6 +20,9 @@ PANELS = (("ttft_ms", "time to first token"), ("tpot_ms", "time per output token
 PERCENTS = np.concatenate((np.linspace(0, 98, 99), np.linspace(99, 100, 11)))
 WIDE_RANGE = 30.0
 """From this ratio on between largest and smallest value the axis is logarithmic."""
+
+HEADROOM = 1.25
+"""Above the highest line, for the words that stand on it."""
 
 
 def size(runs: list[RunData]) -> tuple[float, float]:
@@ -51,15 +54,16 @@ def draw(figure: Figure, runs: list[RunData]) -> None:
                 curve = np.percentile(values, PERCENTS)
                 seen += [curve[0], curve[-1]]
                 axes.plot(PERCENTS, curve, label=run.name, **line(index))
-        for stat, limit in _limits(runs, key):
+        limits = _limits(runs, key)
+        for stat, limit in limits:
             axes.axhline(limit, color=INK, linestyle=(0, (4, 4)), linewidth=1)
-            axes.annotate(f"SLO {stat}", (1, limit), (0, 3), textcoords="offset points", fontsize=8)
+            axes.annotate(f"SLO {stat}: {plain(limit)} ms", (1, limit), (0, 3), textcoords="offset points", fontsize=9)
         if seen and min(seen) > 0 and max(seen) / min(seen) > WIDE_RANGE:
             axes.set_yscale("log")
             axes.minorticks_off()
-            axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
         else:
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, HEADROOM * max([1e-3, *seen, *(limit for _, limit in limits)]))
+        axes.yaxis.set_major_formatter(lambda value, _: plain(value))
         axes.set_ylabel("ms")
         axes.set_title(words)
     panels[-1].set_xlim(0, 100)

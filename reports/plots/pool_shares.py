@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reports.numbers import at, percent
-from reports.plots.memory_split import PARTS
+from reports.plots.memory_split import LEGEND_COLUMNS, PARTS
 from reports.run_data import RunData
 from reports.style import INK, WIDTH_INCHES
 
@@ -21,7 +21,7 @@ LABELLED_FROM = 0.06
 
 def size(runs: list[RunData]) -> tuple[float, float]:
     """Inches."""
-    return WIDTH_INCHES, 1.3 + 0.55 * len(runs)
+    return WIDTH_INCHES, 1.6 + 0.55 * len(runs)
 
 
 def alt_text(runs: list[RunData]) -> str:
@@ -53,4 +53,4 @@ def draw(figure: Figure, runs: list[RunData]) -> None:
     axes.set_xlabel("% of the pool")
     axes.grid(axis="y", visible=False)
     axes.invert_yaxis()
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=len(PARTS))
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=LEGEND_COLUMNS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reports.numbers import short
+from reports.numbers import plain, short
 from reports.run_data import RunData
 from reports.style import WIDTH_INCHES, line
 
@@ -43,6 +43,7 @@ def draw(figure: Figure, runs: list[RunData]) -> None:
                 run.timeline["time_s"], run.timeline[column], label=run.name, drawstyle="steps-post", **line(index)
             )
         axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_formatter(lambda value, _: plain(value))
         axes.set_title(words)
         axes.set_ylabel("requests")
     panels[-1].set_xlabel("time (s)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from reports.answer import answer, reasons
-from reports.numbers import milliseconds, percent, short
+from reports.numbers import few, milliseconds, percent, plain, short
 from reports.page import write_report
 from reports.summary_text import summary
 from simulator.errors import InputError
@@ -63,6 +64,75 @@ def test_answer_is_two_sentences_with_the_numbers_of_the_result() -> None:
     assert "KV memory" in reasons(runs["contiguous"])[0]
 
 
+def run_of(**changes: Any) -> dict[str, Any]:
+    return results()["paged"] | {"saturated": False, "failed": 0, "max_concurrency": None} | changes
+
+
+def slo(met: bool, attainment: float) -> dict[str, Any]:
+    return {"met": met, "attainment": attainment, "limits": []}
+
+
+def test_runs_that_serve_what_arrives_are_ranked_by_the_slo_and_not_by_the_arrivals() -> None:
+    # the bursts happen to end sooner, so that they "deliver" more
+    even = run_of(output_throughput=1465.0, p99_ttft_ms=272.0, slo=slo(True, 1.0))
+    bursts = run_of(output_throughput=1539.0, p99_ttft_ms=5106.0, slo=slo(False, 0.4))
+    first, _ = answer({"variants": {"bursts": bursts, "even": even}})
+    assert first.startswith("With even and with bursts the server delivers what is asked for (1,465 and 1,539 ")
+    assert first.endswith("272 ms against 5,106 ms: even meets the SLO, bursts misses it.")
+
+
+def test_a_saturated_run_is_beaten_by_throughput() -> None:
+    slow = run_of(output_throughput=100.0, saturated=True, slo=slo(False, 0.1))
+    fast = run_of(output_throughput=300.0, slo=slo(False, 0.5))
+    first, _ = answer({"variants": {"slow": slow, "fast": fast}})
+    assert "With fast the server delivers 300 output tokens/s against 100 with slow (3.00 times" in first
+    assert first.endswith(": both miss the SLO.")
+
+
+def test_equal_shares_of_memory_are_not_compared() -> None:
+    run = run_of(kv=results()["paged"]["kv"] | {"token_share_of_held": 0.987})
+    assert "KV memory that they hold" not in answer({"variants": {"a": run, "b": run}})[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"max_concurrency": 8}, "The load is a closed loop"),
+        ({"saturated": True}, "The backlog grew"),
+        ({"mean_queue_ms": 50.0, "mean_e2el_ms": 100.0}, "close to its limit"),
+        ({"mean_queue_ms": 1.0, "mean_e2el_ms": 100.0}, "keeps up with the load"),
+    ],
+)
+def test_the_last_reason_says_how_the_load_compares(changes: dict[str, Any], words: str) -> None:
+    assert words in reasons(run_of(**changes))[-1]
+
+
+def test_names_of_settings_keep_their_case() -> None:
+    assert reasons(run_of(binding_limit="max_num_seqs", wait_shares={"max_num_seqs": 0.7}))[0].startswith(
+        "max_num_seqs"
+    )
+
+
+def test_page_says_where_latencies_come_from_and_what_fills_the_memory(tmp_path: Path) -> None:
+    write_folder(tmp_path)
+    path = tmp_path / "result.json"
+    whole = json.loads(path.read_text(encoding="utf-8"))
+    gib = 1 << 30
+    rows = [
+        {"name": "weights", "bytes": 3 * gib, "basis": "exact"},
+        {"name": "KV pool", "bytes": 5 * gib, "basis": "-"},
+    ]
+    for run in whole["variants"].values():
+        run |= {"step_time": "roofline", "calibration": "my-server"}
+        run |= {"memory": {"rows": rows, "kv_cache_tokens": 40_960, "max_model_len": 4096, "max_concurrency": 10.0}}
+    write_json(whole, path)
+    text = re.sub(r"\s+", " ", write_report(tmp_path).read_text(encoding="utf-8"))
+    head = text[: text.index('id="why"')]
+    assert "<td>roofline</td>" in head and "<td>my-server</td>" in head
+    assert '<th scope="row">total, as nvidia-smi shows it</th><td>8.00</td><td>8.00</td>' in text
+    assert "<td>40,960</td>" in text
+
+
 def test_answer_of_an_admission_run_names_the_memory_effect() -> None:
     run = {"admitted": 16, "offered": 500, "total_slots": 131072, "allocated_slots": 131072, "used_slots": 16896}
     run |= {"wasted_slots": 114176, "used_share": 0.1289, "binding_limit": "kv_memory"}
@@ -80,6 +150,8 @@ def test_three_significant_digits(value: float | None, text: str) -> None:
 
 
 def test_percent_does_not_hide_what_is_above_zero() -> None:
+    assert (few(0.0), few(0.0004), few(0.178)) == ("0", "<0.01", "0.178")
+    assert [plain(value) for value in (0.5, 20.0, 1e4, 1e6)] == ["0.5", "20", "10,000", "1,000,000"]
     assert (percent(0.0), percent(0.0001), percent(0.129), percent(None)) == ("0.0%", "<0.1%", "12.9%", "-")
 
 
