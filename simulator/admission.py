@@ -127,6 +127,16 @@ class AdmissionPoint:
         """Block ids that the tables hold: what small blocks cost. 0 for contiguous."""
         return self.result.allocated_slots // self.block_size if self.block_size else 0
 
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        layout = {"layout": self.layout, "block_size": self.block_size, "reservation": self.reservation}
+        return layout | self.result.as_dict() | {"table_entries": self.table_entries}
+
+
+def block_sizes_that_fit(pool_slots: int, policy: FreeListPolicy) -> tuple[int, ...]:
+    """Those of BLOCK_SIZES of which the pool has a usable block."""
+    return tuple(size for size in BLOCK_SIZES if pool_slots // size > policy.null_block)
+
 
 def admission_by_block_size(
     pool_slots: int,

@@ -30,6 +30,7 @@ class Deployment:
     Attributes:
         settings: the scenario's settings with every default of the engine written out.
         memory: None where the pool is stated without a GPU.
+        pool_slots: tokens that the pool of one replica holds before it is cut into blocks, the null block's included.
         step_time: None in mode admission.
         assumptions, warnings: lines for the result.
     """
@@ -41,6 +42,7 @@ class Deployment:
     memory: MemoryBudget | None
     engine: EngineConfig
     pool: PoolConfig
+    pool_slots: int
     step_time: StepTimeModel | None
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -66,7 +68,7 @@ def build_deployment(settings: ScenarioSettings) -> Deployment:
         resolved = resolve(asked, model, gpu, parallelism)
         memory = budget(model, gpu, parallelism, asked) if gpu else None
         layout = _layout(model, parallelism, resolved)
-        pool, warnings = _pool(settings.engine, layout, memory, resolved)
+        pool, slots, warnings = _pool(settings.engine, layout, memory, resolved)
         step_time = _step_time(settings, model, gpu, parallelism, resolved)
     engine, notes = _filled(settings.engine, resolved)
     return Deployment(
@@ -77,6 +79,7 @@ def build_deployment(settings: ScenarioSettings) -> Deployment:
         memory,
         _engine_config(engine),
         pool,
+        slots,
         step_time,
         assumptions=(
             *notes,
@@ -175,7 +178,7 @@ def _largest_context(
             raise DoesNotFitError(f"{model.name} does not fit on {gpu.name}", where="gpu", remedy=remedies(found))
     else:
         resolved = resolve(asked, model, None, parallelism)
-        pool, _ = _pool(engine, _layout(model, parallelism, resolved), None, resolved)
+        pool, _, _ = _pool(engine, _layout(model, parallelism, resolved), None, resolved)
         slots = pool.num_slots if isinstance(pool, ContiguousPool) else (pool.num_gpu_blocks - 1) * pool.block_size
         longest = min(slots, model.max_model_len)
     return replace(engine, max_model_len=longest)
@@ -195,8 +198,8 @@ def _layout(model: ModelSpec, parallelism: Parallelism, resolved: Resolved) -> K
 
 def _pool(
     engine: EngineSettings, layout: KvLayout, memory: MemoryBudget | None, resolved: Resolved
-) -> tuple[PoolConfig, list[str]]:
-    """The KV pool of one replica: from memory, or as the settings state it."""
+) -> tuple[PoolConfig, int, list[str]]:
+    """The KV pool of one replica, from memory or as the settings state it; its slots; warnings."""
     warnings: list[str] = []
     per_token = layout.bytes_per_block // layout.block_size
     if engine.num_gpu_blocks_override is not None:
@@ -218,8 +221,10 @@ def _pool(
             "the real server would refuse to start (lower engine.max_model_len)"
         )
     if isinstance(engine.allocator, ContiguousAllocator):
-        return ContiguousPool(slots, engine.allocator.reservation, engine.allocator.fit, per_token), warnings
-    return PagedPool(blocks, layout.block_size, per_token), warnings
+        return ContiguousPool(slots, engine.allocator.reservation, engine.allocator.fit, per_token), slots, warnings
+    if engine.max_total_tokens is not None:
+        slots = blocks * layout.block_size
+    return PagedPool(blocks, layout.block_size, per_token), slots, warnings
 
 
 def _refuse_what_does_not_fit(memory: MemoryBudget) -> None:

@@ -88,8 +88,6 @@ def _run_all(loaded: ScenarioFile, work: Path, *, stepwise: bool, draw: bool, qu
         write_text(work / "scenario.resolved.yaml", resolved_yaml(loaded.document.data))
     if draw:
         start = time.perf_counter()
-        if all(one.deployment.settings.mode == "admission" for one in built.values()):
-            _plot_admission(next(iter(built.values())), work)
         write_report(work)
         seconds["report"] = time.perf_counter() - start
     write_json(provenance(started, seconds), work / "provenance.json")
@@ -105,7 +103,8 @@ def _run_one(name: str, built: Built, folder: Path, *, stepwise: bool, quiet: bo
 
     settings = built.deployment.settings
     if settings.mode == "admission":
-        result = run_scenario.admission_result(built, run_scenario.admit(built), name or None)
+        compared = run_scenario.compare_block_sizes(built)
+        result = run_scenario.admission_result(built, run_scenario.admit(built), compared, name or None)
     else:
         progress = Progress(name or settings.name, quiet=quiet)
         try:
@@ -118,22 +117,6 @@ def _run_one(name: str, built: Built, folder: Path, *, stepwise: bool, quiet: bo
     write_json(result, folder / "result.json")
     write_text(folder / "scenario.resolved.yaml", resolved_yaml(built.resolved))
     return result
-
-
-def _plot_admission(built: Built, work: Path) -> None:
-    """Admitted requests by block size, for the pool of the first variant."""
-    from reports.plots.admission import admission_svg
-    from simulator.admission import admission_by_block_size
-    from simulator.result_files import write_text
-    from simulator.run_scenario import pool_slots
-
-    points = admission_by_block_size(
-        pool_slots(built.deployment.pool),
-        built.deployment.engine.max_model_len,
-        built.workload.prompt_tokens.tolist(),
-        built.workload.output_tokens.tolist(),
-    )
-    write_text(work / "plots" / "admitted_by_block_size.svg", admission_svg(points))
 
 
 def _print_summary(whole: dict[str, Any], results: dict[str, dict[str, Any]], folder: Path) -> None:
