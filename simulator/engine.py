@@ -248,7 +248,8 @@ class Replica:
                 return  # with a stable plan only decoders can end
         else:
             self.now = now = start + duration
-            self.writer.tokens_out_of_step(plan, start, now)
+            if plan.irregular:
+                self.writer.tokens_out_of_step(plan, start, now)
             scheduler.advance(first)
         ended = scheduler.complete(after, now)
         if self.windows and plan.completing:

@@ -12,61 +12,31 @@ from simulator.allocators.kv_cache import KvCache
 from simulator.request import Request, RequestState
 from simulator.run_log import HeadWait
 from simulator.schedulers.config import EngineConfig
-from simulator.schedulers.decoders import Decoders
 from simulator.schedulers.pass_one_by_one import OneByOne
 from simulator.schedulers.plan import Plan
-from simulator.schedulers.prefill_hold import PrefillHold
 from simulator.schedulers.queues import FcfsQueue, PriorityQueue, WaitingQueue
+from simulator.schedulers.running import RunningRequests
 
 # Plain names and numbers: looking a member up in its enumeration costs more than the comparison.
-DECODING, PREFILLING, FINISHED = RequestState.DECODING, RequestState.PREFILLING, RequestState.FINISHED
+PREFILLING = RequestState.PREFILLING
 NOBODY_WAITS, MAX_NUM_SEQS, KV_MEMORY, TOKEN_BUDGET, PREEMPTION, HELD = (int(reason) for reason in HeadWait)
 STAYS_BLOCKED = (NOBODY_WAITS, MAX_NUM_SEQS, KV_MEMORY)  # whoever waits so, waits until somebody ends
 
 
-class ChunkedPrefill:
-    """Waiting queue, running requests and the pass over them.
+class ChunkedPrefill(RunningRequests):
+    """vLLM's chunked prefill over a waiting queue (fcfs or priority)."""
 
-    Invariant (``check``): ``running`` holds, by admission number, exactly the requests that are PREFILLING (these
-    also in ``prefilling``) or DECODING (these also in ``decoders``); ``stored_prefill_tokens`` is the KV of the
-    prefilling ones; ``lagging`` are the decoders that the last pass skipped.
-    """
-
-    __slots__ = (
-        "admissions",
-        "budget",
-        "config",
-        "decoders",
-        "heeds_all",
-        "hold",
-        "kv",
-        "lagging",
-        "plan",
-        "prefilling",
-        "running",
-        "running_limit",
-        "stored_prefill_tokens",
-        "waiting",
-    )
+    __slots__ = ("admissions", "budget", "config", "heeds_all", "running_limit")
 
     def __init__(self, config: EngineConfig, kv: KvCache) -> None:
+        waiting: WaitingQueue = FcfsQueue() if config.scheduling_policy == "fcfs" else PriorityQueue()
+        super().__init__(kv, waiting, config.prefill_schedule_interval)
         self.config = config
-        self.kv = kv
-        self.waiting: WaitingQueue = FcfsQueue() if config.scheduling_policy == "fcfs" else PriorityQueue()
-        self.running: dict[int, Request] = {}
-        self.prefilling: dict[int, Request] = {}
-        self.decoders = Decoders()
-        self.lagging: dict[int, Request] = {}
-        self.stored_prefill_tokens = 0
         self.admissions = 0
         self.budget = config.max_num_batched_tokens
         self.running_limit = config.running_limit
         # Whether any arrival in mid-leap may become the head of the queue; with fcfs only one that finds it empty.
         self.heeds_all = config.scheduling_policy != "fcfs"
-        self.plan = Plan()
-        self.hold = PrefillHold(config.prefill_schedule_interval)
-
-    # -- the pass ---------------------------------------------------------------------------------------------
 
     def schedule(self, step: int, now_ps: int) -> Plan:
         """Decides what step number ``step``, starting now, computes."""
@@ -176,7 +146,9 @@ class ChunkedPrefill:
             self.admissions = request.seq = seq = self.admissions + 1
             request.state = PREFILLING
             request.admitted_ps = now_ps
-            if not request.preemptions:
+            if request.preemptions:
+                plan.irregular = True
+            else:
                 request.scheduled_ps = now_ps
             running[seq] = request
             plan.admitted.append(request)
@@ -199,18 +171,24 @@ class ChunkedPrefill:
         batch = plan.batch
         batch.decodes = plan.decodes = tokens = decodes
         batch.decode_context = context
-        plan.regular = decodes - len(plan.resumed)
+        plan.regular = decodes
+        if plan.resumed:
+            plan.irregular = True
+            plan.regular -= len(plan.resumed)
         prefills, completing = batch.prefills, plan.completing
         for request, chunk in plan.chunks:
             request.computed = computed = request.computed + chunk
             tokens += chunk
             context += computed
             prefills.append((chunk, computed))
-            if computed == request.prompt_tokens + request.generated:
+            complete = computed == request.prompt_tokens + request.generated
+            if complete:
                 completing.append(request)
                 stored += computed
-            if chunk < computed or not completing or completing[-1] is not request:
-                self._carry_over(request, chunk)
+                if request.generated:
+                    plan.irregular = True
+            if chunk < computed or not complete:
+                self.carry_over(request, chunk)
         batch.tokens = tokens
         batch.context = context
         batch.requests = decodes + len(plan.chunks)
@@ -222,105 +200,3 @@ class ChunkedPrefill:
             plan.chunks or self.prefilling or plan.preempted or plan.resumed or plan.skipped
         ):
             plan.stable = True
-
-    def _carry_over(self, request: Request, chunk: int) -> None:
-        """Keeps ``prefilling``: who is in it has had a chunk and needs more."""
-        computed = request.computed
-        before = computed - chunk
-        if computed < request.prompt_tokens + request.generated:
-            self.stored_prefill_tokens += chunk
-            self.prefilling[request.seq] = request
-        else:
-            self.stored_prefill_tokens -= before
-            del self.prefilling[request.seq]
-
-    # -- after the step ---------------------------------------------------------------------------------------
-
-    def advance(self, step: int) -> None:
-        """The step of the last plan has run."""
-        plan = self.plan
-        self.decoders.stored_tokens += plan.decodes
-        for request in plan.skipped:
-            computed = request.computed_at(step)
-            self.kv.leave(request, computed)
-            self.decoders.delay(request)
-            self.kv.join(request, computed, step + 1)
-
-    def leap(self, step: int, steps: int) -> list[int]:
-        """The last plan, a stable one, has run ``steps`` > 1 steps from ``step`` on.
-
-        Returns the cache's growth in the steps after the first, which was served when it was planned.
-        """
-        if self.hold.active:
-            self.hold.executed_steps += steps - 1
-        self.decoders.stored_tokens += steps * self.plan.decodes
-        return self.kv.advance(step + 1, steps - 1)
-
-    def complete(self, next_step: int, now_ps: int) -> list[Request]:
-        """Applies the tokens of the step that just ended; returns who ends, in batch order.
-
-        Those that end are up to date and no longer running, but still hold their KV.
-        """
-        decoders, kv = self.decoders, self.kv
-        ended: list[Request] = []
-        if decoders.soonest <= next_step:
-            ended = decoders.pop_finished(next_step)
-            for request in ended:
-                kv.leave(request, request.computed)
-        for request in self.plan.completing:
-            if not request.generated:
-                request.first_token_ps = now_ps
-            request.generated += 1
-            if request.generated >= request.output_tokens:
-                ended.append(request)
-            else:
-                decoders.join(request, next_step)
-                kv.join(request, request.computed, next_step)
-        if ended:
-            if len(ended) > 1:
-                ended.sort(key=lambda request: request.seq)
-            for request in ended:
-                del self.running[request.seq]
-                request.state = FINISHED
-        return ended
-
-    def horizon(self, step: int, most: int) -> int:
-        """For how many steps from ``step`` on, ``most`` at most, the stable plan just made stays, arrivals aside."""
-        steps = self.decoders.soonest - step
-        if most < steps:
-            steps = most
-        return steps if steps <= 1 else 1 + self.kv.horizon(step + 1, steps - 1)
-
-    # -- who is where -----------------------------------------------------------------------------------------
-
-    def preempt(self, request: Request, step: int, now_ps: int, taken: int) -> None:
-        """Takes a running request's KV away and queues it again; ``taken``: tokens this pass had given it."""
-        if request.state is DECODING:
-            if request.seq not in self.lagging:
-                request.last_token_ps = now_ps
-            self.kv.leave(request, request.computed_at(step) + taken)
-            self.decoders.leave(request, step)
-            self.lagging.pop(request.seq, None)
-        else:
-            self.stored_prefill_tokens -= request.computed
-            del self.prefilling[request.seq]
-        self.kv.release(request)
-        del self.running[request.seq]
-        request.state = RequestState.PREEMPTED
-        request.recomputed += request.computed
-        request.computed = 0
-        request.preemptions += 1
-        request.preempted_ps = now_ps
-        self.waiting.put_back(request)
-        self.plan.preempted.append(request)
-
-    def check(self, step: int) -> None:
-        """Raises AssertionError when the invariant is broken."""
-        running = list(self.running.values())
-        assert list(self.running) == sorted(self.running)
-        assert all(r.state in (PREFILLING, DECODING) for r in running)
-        assert {r.seq for r in running if r.state is PREFILLING} == set(self.prefilling)
-        assert list(self.prefilling) == sorted(self.prefilling)
-        assert sum(r.computed for r in self.prefilling.values()) == self.stored_prefill_tokens
-        self.decoders.check(running, step)
-        self.kv.check()

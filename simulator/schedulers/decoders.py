@@ -67,8 +67,15 @@ class Decoders:
         while finishes and finishes[0][0] <= step:
             finish, _, request = heappop(finishes)
             if request.finish_step == finish and request.state is DECODING:
-                self.leave(request, step)
+                request.finish_step = -1
+                gained = step - request.joined_step
+                request.generated += gained
+                request.computed = computed = request.computed + gained
+                self.stored_tokens -= computed
                 done.append(request)
+        self.count -= len(done)
+        if not self.count:
+            self.last_seq = -1
         self.soonest = finishes[0][0] if finishes else UNBOUNDED_STEPS
         return done
 

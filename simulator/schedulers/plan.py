@@ -21,6 +21,7 @@ class Plan:
         regular: of these, the ones whose previous token came from the step just before.
         resumed: decoders that were skipped before and get a token again: their gap is logged.
         head_wait: why the head of the queue stayed (a ``HeadWait`` as a plain number).
+        irregular: somebody gets a token later than a step after the last one, or comes back after a preemption.
         stored_tokens: KV tokens of all running requests after the step; of an unstable plan (a stable plan's are its
             batch's context).
         stable: nothing but the decoders' own growth and end, or an arrival, can change the next pass.
@@ -33,6 +34,7 @@ class Plan:
         "completing",
         "decodes",
         "head_wait",
+        "irregular",
         "preempted",
         "regular",
         "resumed",
@@ -53,6 +55,7 @@ class Plan:
         self.regular = 0
         self.stored_tokens = 0
         self.head_wait = int(HeadWait.NOBODY_WAITS)
+        self.irregular = False
         self.stable = True
 
     def clear(self) -> None:
@@ -64,4 +67,5 @@ class Plan:
         self.completing = []
         self.resumed = []
         self.batch.prefills = []
+        self.irregular = False
         self.stable = True

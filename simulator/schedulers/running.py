@@ -1,0 +1,143 @@
+"""The running requests of a replica: who prefills, who decodes, and what a step does to them."""
+
+from __future__ import annotations
+
+from simulator.allocators.kv_cache import KvCache
+from simulator.request import Request, RequestState
+from simulator.schedulers.decoders import Decoders
+from simulator.schedulers.plan import Plan
+from simulator.schedulers.prefill_hold import PrefillHold
+from simulator.schedulers.queues import WaitingQueue
+
+DECODING, PREFILLING = RequestState.DECODING, RequestState.PREFILLING
+PREEMPTED, FINISHED = RequestState.PREEMPTED, RequestState.FINISHED
+
+
+class RunningRequests:
+    """What every iteration-level policy shares; a policy adds the pass that fills ``plan``.
+
+    Invariant (``check``, between steps): ``running`` holds, by admission number, exactly the requests that are
+    PREFILLING (these also in ``prefilling``) or DECODING (these also in ``decoders``); ``stored_prefill_tokens`` is
+    the KV of the prefilling ones; ``lagging`` are the decoders that the last pass skipped.
+    """
+
+    __slots__ = (
+        "decoders",
+        "hold",
+        "kv",
+        "lagging",
+        "plan",
+        "prefilling",
+        "running",
+        "stored_prefill_tokens",
+        "waiting",
+    )
+
+    def __init__(self, kv: KvCache, waiting: WaitingQueue, prefill_schedule_interval: int) -> None:
+        self.kv = kv
+        self.waiting = waiting
+        self.running: dict[int, Request] = {}
+        self.prefilling: dict[int, Request] = {}
+        self.decoders = Decoders()
+        self.lagging: dict[int, Request] = {}
+        self.stored_prefill_tokens = 0
+        self.plan = Plan()
+        self.hold = PrefillHold(prefill_schedule_interval)
+
+    def advance(self, step: int) -> None:
+        """The step of the last plan has run."""
+        plan = self.plan
+        self.decoders.stored_tokens += plan.decodes
+        for request in plan.skipped:
+            computed = request.computed_at(step)
+            self.kv.leave(request, computed)
+            self.decoders.delay(request)
+            self.kv.join(request, computed, step + 1)
+
+    def leap(self, step: int, steps: int) -> list[int]:
+        """The last plan, a stable one, has run ``steps`` > 1 steps from ``step`` on.
+
+        Returns the cache's growth in the steps after the first, which was served when it was planned.
+        """
+        if self.hold.active:
+            self.hold.executed_steps += steps - 1
+        self.decoders.stored_tokens += steps * self.plan.decodes
+        return self.kv.advance(step + 1, steps - 1)
+
+    def complete(self, next_step: int, now_ps: int) -> list[Request]:
+        """Applies the tokens of the step that just ended; returns who ends, in batch order.
+
+        Those that end are up to date and no longer running, but still hold their KV.
+        """
+        decoders, kv = self.decoders, self.kv
+        ended: list[Request] = []
+        if decoders.soonest <= next_step:
+            ended = decoders.pop_finished(next_step)
+            for request in ended:
+                kv.leave(request, request.computed)
+        for request in self.plan.completing:
+            if not request.generated:
+                request.first_token_ps = now_ps
+            request.generated += 1
+            if request.generated >= request.output_tokens:
+                ended.append(request)
+            else:
+                decoders.join(request, next_step)
+                kv.join(request, request.computed, next_step)
+        if ended:
+            if len(ended) > 1:
+                ended.sort(key=lambda request: request.seq)
+            for request in ended:
+                del self.running[request.seq]
+                request.state = FINISHED
+        return ended
+
+    def horizon(self, step: int, most: int) -> int:
+        """For how many steps from ``step`` on, ``most`` at most, the stable plan just made stays, arrivals aside."""
+        steps = self.decoders.soonest - step
+        if most < steps:
+            steps = most
+        return steps if steps <= 1 else 1 + self.kv.horizon(step + 1, steps - 1)
+
+    def preempt(self, request: Request, step: int, now_ps: int, taken: int) -> None:
+        """Takes a running request's KV away and queues it again; ``taken``: tokens this pass had given it."""
+        if request.state is DECODING:
+            if request.seq not in self.lagging:
+                request.last_token_ps = now_ps
+            self.kv.leave(request, request.computed_at(step) + taken)
+            self.decoders.leave(request, step)
+            self.lagging.pop(request.seq, None)
+        else:
+            self.stored_prefill_tokens -= request.computed
+            del self.prefilling[request.seq]
+        self.kv.release(request)
+        del self.running[request.seq]
+        request.state = PREEMPTED
+        request.recomputed += request.computed
+        request.computed = 0
+        request.preemptions += 1
+        request.preempted_ps = now_ps
+        self.waiting.put_back(request)
+        self.plan.preempted.append(request)
+
+    def carry_over(self, request: Request, chunk: int) -> None:
+        """Keeps ``prefilling``: who is in it has had a chunk and needs more."""
+        computed = request.computed
+        before = computed - chunk
+        if computed < request.prompt_tokens + request.generated:
+            self.stored_prefill_tokens += chunk
+            self.prefilling[request.seq] = request
+        else:
+            self.stored_prefill_tokens -= before
+            del self.prefilling[request.seq]
+
+    def check(self, step: int) -> None:
+        """Raises AssertionError when the invariant is broken."""
+        running = list(self.running.values())
+        assert list(self.running) == sorted(self.running)
+        assert all(r.state in (PREFILLING, DECODING) for r in running)
+        assert {r.seq for r in running if r.state is PREFILLING} == set(self.prefilling)
+        assert list(self.prefilling) == sorted(self.prefilling)
+        assert sum(r.computed for r in self.prefilling.values()) == self.stored_prefill_tokens
+        self.decoders.check(running, step)
+        self.kv.check()
