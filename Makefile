@@ -12,7 +12,7 @@ PEER_PYTHON ?= .peer-venv/bin/python
 export PEER_PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-all check format bench clean
+.PHONY: help install run samples test test-all check format bench clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -31,6 +31,12 @@ run: $(STAMP)  ## simulate the quickstart scenario and say where its report lies
 	@$(BIN)/kvplan run quickstart --out out/quickstart
 	@echo
 	@echo "report: $(CURDIR)/out/quickstart/report.html   (open it in a browser)"
+
+samples: $(STAMP)  ## redraw the pictures of README.md in reports/samples
+	@$(BIN)/kvplan run quickstart --quiet --out out/quickstart > /dev/null
+	@$(BIN)/kvplan run seed-capacity --quiet --out out/seed-capacity > /dev/null
+	@$(BIN)/python -m reports.sample_drawings reports/samples \
+	  out/quickstart/plots/memory_split.svg out/seed-capacity/plots/admitted_by_block_size.svg
 
 test: $(STAMP)  ## the tests, in minutes, on all cores
 	@$(PYTEST) -n auto -m "not slow"

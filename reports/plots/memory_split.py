@@ -29,6 +29,8 @@ PARTS = (
 
 
 ALIKE = 2.0
+MOST_POINTS = 500
+"""More are finer than the drawing, and ten paths of them make the page large."""
 LEGEND_COLUMNS = 3
 
 
@@ -52,9 +54,11 @@ def draw(figure: Figure, runs: list[RunData]) -> None:
     alike = max(ends) <= ALIKE * min(ends)  # runs that last about as long are compared on one axis
     panels = figure.subplots(len(runs), 1, squeeze=False, sharex=alike)[:, 0]
     for axes, run in zip(panels, runs, strict=True):
-        time = run.timeline["time_s"]
-        slots = [run.timeline[column] for column, *_ in PARTS]
-        tokens = np.minimum(slots[0], run.timeline["used_slots"])
+        every = -(-len(run.timeline["time_s"]) // MOST_POINTS)
+        at = {name: column[::every] for name, column in run.timeline.items()}
+        time = at["time_s"]
+        slots = [at[column] for column, *_ in PARTS]
+        tokens = np.minimum(slots[0], at["used_slots"])
         total = np.maximum(tokens + sum(slots[1:]), 1)
         base = np.zeros_like(time)
         for values, (_, _, label, colour, hatch) in zip([tokens, *slots[1:]], PARTS, strict=True):
