@@ -14,7 +14,10 @@ from simulator.suggestions import did_you_mean
 Preset = Literal["vllm", "vllm-v0", "sglang", "trtllm", "orca-max", "orca-pow2", "orca-oracle", "fastertransformer"]
 PRESETS = ("vllm", "vllm-v0", "sglang", "trtllm", "orca-max", "orca-pow2", "orca-oracle", "fastertransformer")
 
-Count = Annotated[int, Ge(1)]
+MOST = 1 << 50
+"""No count or size of a server is larger, and sums of them stay exact in 64 bits."""
+
+Count = Annotated[int, Ge(1), Le(MOST)]
 Fraction = Annotated[float, Gt(0), Le(1)]
 
 
@@ -44,24 +47,24 @@ class EngineSettings:
 
     preset: str = "vllm"
     gpu_memory_utilization: Fraction | None = None
-    max_model_len: Annotated[int, Ge(-1)] | None = None
+    max_model_len: Annotated[int, Ge(-1), Le(1 << 31)] | None = None
     max_num_seqs: Count | None = None
     max_num_batched_tokens: Count | None = None
     allocator: PagedAllocator | ContiguousAllocator = field(default_factory=PagedAllocator)
-    block_size: Count | None = None
+    block_size: Annotated[int, Ge(1), Le(1 << 20)] | None = None
     kv_cache_dtype: str | None = None
     weight_dtype: str | None = None
     enable_prefix_caching: bool | None = None
     async_scheduling: bool | None = None
     enable_chunked_prefill: bool = True
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
-    num_gpu_blocks_override: Annotated[int, Ge(2)] | None = None
+    num_gpu_blocks_override: Annotated[int, Ge(2), Le(1 << 40)] | None = None
     kv_cache_memory_bytes: Count | None = None
     max_total_tokens: Count | None = None
     enforce_eager: bool = False
     disable_hybrid_kv_cache_manager: bool = False
     on_unservable: Literal["reject", "faithful"] = "reject"
-    long_prefill_token_threshold: Annotated[int, Ge(0)] = 0
+    long_prefill_token_threshold: Annotated[int, Ge(0), Le(MOST)] = 0
     long_prefill_token_threshold_adaptive: bool = False
     scheduler_reserve_full_isl: bool = True
     watermark: Annotated[float, Ge(0), Le(1)] = 0.0

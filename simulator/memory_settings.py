@@ -9,6 +9,7 @@ from simulator.errors import InputError
 from simulator.rank_memory import check_weight_dtype
 from simulator.specs import DTYPE_BITS, GpuSpec, ModelSpec, Parallelism
 
+_MOST = 1 << 50
 KV_DTYPES = ("auto", "bfloat16", "float16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_ds_mla", "int8", "nvfp4")
 
 
@@ -128,6 +129,8 @@ def _check_ranges(settings: MemorySettings) -> None:
             raise InputError(
                 f"{name} must be at least 1, got {value}", where=name, remedy="leave it out for the default"
             )
+        if value is not None and value > _MOST:
+            raise InputError(f"{name} is more than any server has", where=name, remedy="leave it out for the default")
 
 
 def _scheduler_limits(settings: MemorySettings, chosen: dict[str, float], length: int) -> tuple[int, int]:

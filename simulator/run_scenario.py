@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from struct import error as StructError
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from simulator.allocators.block_pool import VLLM_V1
 from simulator.allocators.pools import ContiguousPool
 from simulator.cluster import simulate
 from simulator.deployment import Deployment, build_deployment
-from simulator.errors import InputError, KvplanError
+from simulator.errors import DoesNotFitError, InputError, KvplanError
 from simulator.expectations import judge_expectations
 from simulator.memory_budget import MemoryBudget
 from simulator.metrics import MetricsOptions
@@ -32,6 +33,7 @@ from simulator.run_log import RunLog
 from simulator.scenario import Scenario
 from simulator.scenario_resolved import plain, scenario_sha256
 from simulator.step_time.roofline import Roofline
+from simulator.unserved import unserved_error
 from workloads.build import build_workload
 from workloads.errors import WorkloadError
 from workloads.workload import RequestClass, Workload
@@ -92,7 +94,24 @@ def check_lengths(workload: Workload, max_model_len: int) -> list[str]:
 
 
 def run(built: Built, *, stepwise: bool = False, progress: Progress | None = None) -> RunLog:
-    """The simulation."""
+    """The simulation.
+
+    Raises:
+        InputError: it lasts longer than the clock of 64-bit picoseconds holds.
+    """
+    try:
+        return _simulate(built, stepwise, progress)
+    except DoesNotFitError:  # not even an empty pool takes one block
+        raise unserved_error(built.deployment, built.workload) from None
+    except (OverflowError, StructError):
+        raise InputError(
+            "the run lasts longer than the clock of 106 days",
+            where="step_time",
+            remedy="give shorter step times or fewer requests",
+        ) from None
+
+
+def _simulate(built: Built, stepwise: bool, progress: Progress | None) -> RunLog:
     deployment = built.deployment
     assert deployment.step_time is not None  # only mode admission has none
     return simulate(

@@ -65,10 +65,10 @@ def find_scenario(name_or_path: str) -> Path:
     """A file by its path, or a shipped scenario by its name. Raises InputError."""
     path = Path(name_or_path)
     shipped = shipped_scenarios()
-    if path.is_file() or (path.exists() and name_or_path not in shipped):
-        return path  # a folder is refused by the reader, which names it
-    if name_or_path in shipped:
+    if name_or_path in shipped:  # ./quickstart is the file of that name
         return shipped[name_or_path]
+    if path.exists():
+        return path  # a folder is refused by the reader, which names it
     looks_like_path = len(path.parts) > 1 or path.suffix in (".yaml", ".yml", ".json")
     near = "check the path" if looks_like_path else did_you_mean(name_or_path, shipped)
     what = "no such file" if looks_like_path else "no such file, and no scenario of that name is shipped"
@@ -170,7 +170,7 @@ def _variants(document: Document) -> dict[str, Document]:
         copy = document.copy()
         copy.data.pop("variants")
         for path in patches or {}:
-            if path.split(".")[0] in ("variants", "name"):
+            if path.split(".")[0] in ("variants", "name", "mode"):  # a clock beside none has nothing to compare
                 where = document.key_place(("variants", name, path))
                 raise InputError(f"a variant cannot change {path}", where=where, remedy="delete the line")
             copy.put(path, document, ("variants", name, path))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt, MinLen
+from annotated_types import Ge, Gt, Le, MinLen
 
 from simulator.engine_settings import Count, EngineSettings
 from simulator.step_time.config import RooflineConfig, StepTimeConfig
@@ -34,7 +34,7 @@ class ParallelismSettings:
 
     tensor_parallel_size: Count = 1
     pipeline_parallel_size: Count = 1
-    replicas: Count = 1
+    replicas: Annotated[int, Ge(1), Le(10_000)] = 1  # each is simulated
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.arrivals import (
+    MOST_REQUESTS,
     AllAtOnce,
     Arrivals,
     ClosedLoop,
@@ -94,6 +95,7 @@ def _constant(law: Constant, count: int | None, duration_s: float | None, where:
     if duration_s is not None:
         limits.append(-(-round(duration_s * PS_PER_S) // period_ps))
     n = min(limits)
+    _few_enough(n, where)
     to_ps(np.array([n * period_ps / PS_PER_S]), where)
     return np.arange(n, dtype=np.int64) * period_ps
 
@@ -118,7 +120,7 @@ def _renewal(
         unit = rng.standard_gamma(shape, n) if isinstance(law, Gamma) and shape != 1.0 else rng.standard_exponential(n)
         return unit * scale_s
 
-    gaps = _until(draw, count, duration_s)
+    gaps = _until(draw, count, duration_s, where)
     to_ps(np.array([float(gaps.sum())]), where)
     times: IntColumn = np.cumsum(np.rint(gaps * PS_PER_S).astype(np.int64))
     if law.rescale_last_arrival and len(times):
@@ -148,7 +150,7 @@ def _varying(
     phase_rng, unit_rng = rng.spawn(2)
     curve = _curve(law, phase_rng)
     end = None if duration_s is None else float(curve.cumulated(np.array([duration_s]))[0])
-    unit = np.cumsum(_until(unit_rng.standard_exponential, count, end))
+    unit = np.cumsum(_until(unit_rng.standard_exponential, count, end, where))
     if end is not None:
         unit = unit[unit < end]
     if curve.total is not None:
@@ -182,7 +184,16 @@ def _curve(law: OnOff | Diurnal | Ramp | Stages, rng: np.random.Generator) -> Ra
     return PiecewiseCurve(phases, endless=True)
 
 
-def _until(draw: Callable[[int], FloatColumn], count: int | None, total: float | None) -> FloatColumn:
+def _few_enough(count: float, where: str) -> None:
+    if count > MOST_REQUESTS:
+        raise WorkloadError(
+            f"come to more than {MOST_REQUESTS:,} requests",
+            where=where,
+            remedy="lower the rate, or set a smaller num_requests or duration_s",
+        )
+
+
+def _until(draw: Callable[[int], FloatColumn], count: int | None, total: float | None, where: str) -> FloatColumn:
     """Draws of ``draw``: ``count`` of them, or as many as it takes to pass ``total``, whichever is less."""
     if total is None:
         return draw(count or 0)
@@ -192,5 +203,6 @@ def _until(draw: Callable[[int], FloatColumn], count: int | None, total: float |
         part = draw(min(_CHUNK, left))
         parts.append(part)
         left -= len(part)
+        _few_enough(_CHUNK * len(parts), where)
         reached += float(part.sum())
     return np.concatenate(parts) if parts else np.empty(0)

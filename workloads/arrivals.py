@@ -8,6 +8,9 @@ from typing import Literal
 from workloads.checks import a_choice, a_count, a_number
 from workloads.errors import WorkloadError
 
+MOST_REQUESTS = 20_000_000
+"""More do not fit in the memory of most machines."""
+
 
 @dataclass(frozen=True)
 class Poisson:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from workloads.arrivals import AllAtOnce, Arrivals, ClosedLoop, Replay, check_arrivals
+from workloads.arrivals import MOST_REQUESTS, AllAtOnce, Arrivals, ClosedLoop, Replay, check_arrivals
 from workloads.checks import a_count, a_number
 from workloads.errors import WorkloadError
 from workloads.lengths import Lengths, Pairs, check_lengths, check_pairs
@@ -48,7 +48,7 @@ class WorkloadConfig:
 def check_workload(config: WorkloadConfig, where: str = "workload") -> None:
     """Raises WorkloadError for the first value of ``config`` that makes no sense, without reading any file."""
     if config.num_requests is not None:
-        a_count(config.num_requests, f"{where}.num_requests")
+        a_count(config.num_requests, f"{where}.num_requests", at_most=MOST_REQUESTS)
     if config.duration_s is not None:
         a_number(config.duration_s, f"{where}.duration_s", above=0)
     if config.max_concurrency is not None:
@@ -105,7 +105,7 @@ def _check_classes(config: WorkloadConfig, where: str) -> None:
         if part.weight is not None:
             a_number(part.weight, f"{at}.weight", at_least=0)
         if part.num_requests is not None:
-            a_count(part.num_requests, f"{at}.num_requests")
+            a_count(part.num_requests, f"{at}.num_requests", at_most=MOST_REQUESTS)
             if part.arrivals is None:
                 raise WorkloadError(
                     "num_requests counts a class's own arrivals, and it has none",

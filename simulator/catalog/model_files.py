@@ -23,6 +23,8 @@ def model_names() -> list[str]:
 def find_model(name_or_path: str | Path) -> ModelSpec:
     """A model by catalogue name, Hugging Face path, ``config.json`` or a folder that holds one.
 
+    A plain name is the catalogue's, whatever lies in the current folder; ``./NAME`` is the folder.
+
     Raises:
         InputError: nothing has that name, or the config is not understood.
     """
@@ -30,9 +32,15 @@ def find_model(name_or_path: str | Path) -> ModelSpec:
     if not text:
         raise InputError("a model needs a name", remedy="e.g. llama-3.1-8b, or the path of a config.json")
     path = Path(text).expanduser()
-    if path.is_dir() or path.suffix == ".json" or path.is_file():
+    if path.suffix == ".json" or ((len(path.parts) > 1 or text.startswith((".", "~"))) and path.exists()):
         return _from_path(path)
-    entry = json.loads(data_files("models", ".json")[_catalogue_name(text)].read_text(encoding="utf-8"))
+    try:
+        known = _catalogue_name(text)
+    except InputError:
+        if not path.exists():
+            raise
+        return _from_path(path)
+    entry = json.loads(data_files("models", ".json")[known].read_text(encoding="utf-8"))
     source = f"catalogue {entry['name']}: {entry['source']}, {entry['date']}"
     return model_from_config(entry["config"], name=entry["name"], source=source)
 

@@ -57,8 +57,17 @@ class KvplanGroup(TyperGroup):
         except KeyboardInterrupt:
             print("\nkvplan: interrupted, nothing was written", file=sys.stderr)
             raise typer.Exit(130) from None
+        except MemoryError:
+            short = InputError("needs more memory than this machine has", remedy="ask for fewer requests or blocks")
+            fail(short, as_json=bool(ctx.meta.get("json")))
         except (typer.Exit, typer.Abort, BrokenPipeError):
             raise
+        except OSError as error:
+            path = None if error.filename is None else str(error.filename)
+            remedy = "check the path, its permissions and the free space"
+            fail(
+                InputError(error.strerror or str(error), where=path, remedy=remedy), as_json=bool(ctx.meta.get("json"))
+            )
         except Exception as error:
             if type(error).__module__.startswith("typer.") or os.environ.get("KVPLAN_DEBUG"):
                 raise

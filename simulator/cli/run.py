@@ -68,10 +68,12 @@ def run(
 def _run_all(loaded: ScenarioFile, work: Path, *, stepwise: bool, draw: bool, quiet: bool) -> dict[str, dict[str, Any]]:
     """Runs each variant (or the one scenario, under the name "") and fills the folder."""
     from reports.page import write_report
+    from simulator.errors import KvplanError
     from simulator.provenance import provenance
     from simulator.result_files import write_json, write_text
     from simulator.run_scenario import build
     from simulator.scenario_resolved import resolved_yaml
+    from simulator.unserved import serves_nobody, unserved_error
 
     started = datetime.now(UTC)
     seconds: dict[str, float] = {}
@@ -81,8 +83,14 @@ def _run_all(loaded: ScenarioFile, work: Path, *, stepwise: bool, draw: bool, qu
     results = {}
     for name, one in built.items():
         start = time.perf_counter()
-        results[name] = _run_one(name, one, work / name, stepwise=stepwise, quiet=quiet)
+        try:
+            results[name] = _run_one(name, one, work / name, stepwise=stepwise, quiet=quiet)
+        except KvplanError as error:
+            raise scenarios[name].located(error) from None
         seconds[name or loaded.name] = time.perf_counter() - start
+    if all(serves_nobody(result) for result in results.values()):  # of several variants one may serve nobody
+        name, one = next(iter(built.items()))
+        raise scenarios[name].located(unserved_error(one.deployment, one.workload))
     if loaded.variants:
         write_json({"variants": results}, work / "result.json")
         write_text(work / "scenario.resolved.yaml", resolved_yaml(loaded.document.data))
