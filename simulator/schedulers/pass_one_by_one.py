@@ -21,7 +21,7 @@ class OneByOne:
         self.now_ps = now_ps
         self.cap = cap
         self.holding = holding
-        self.budget = scheduler.config.max_num_batched_tokens
+        self.budget = scheduler.budget
         self.given: dict[int, tuple[Request, int]] = {}  # admission number -> (request, tokens)
 
     def run(self) -> int:

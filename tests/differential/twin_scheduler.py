@@ -5,6 +5,7 @@ One object a request, one loop a pass, one clock; no caching, no async, one full
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,6 +46,8 @@ class Twin:
     running: list[TwinRequest] = field(default_factory=list)
     passes: list[dict[str, Any]] = field(default_factory=list)
     finished: dict[int, int] = field(default_factory=dict)
+    token_times: dict[int, list[int]] = field(default_factory=dict)
+    budget_at: Callable[[int], int] | None = None  # tokens a step may compute, by number of the pass
     now: int = 0
     executed: int = 0
     last_prefill: int = 0
@@ -85,11 +88,13 @@ class Twin:
 
     def one_pass(self) -> None:
         e, B, L = self.engine, self.pool.block_size, self.engine.max_model_len
-        budget = e.max_num_batched_tokens
+        budget = T = e.max_num_batched_tokens
+        if self.budget_at:
+            budget = self.budget_at(len(self.passes))
         several = len(self.running) + len(self.waiting)
         thr = e.long_prefill_token_threshold if several > 1 else 0
         if thr and e.long_prefill_token_threshold_adaptive:
-            thr = max(thr, budget // several)
+            thr = max(thr, T // several)
         k = e.prefill_schedule_interval
         decoding = any(r.tok - r.comp == 1 for r in self.running)
         hold = k > 1 and not self.backlog and self.executed + 1 - self.last_prefill < k and decoding
@@ -197,6 +202,7 @@ class Twin:
         for r in scheduled:
             if r.comp == r.tok:
                 r.out += 1
+                self.token_times.setdefault(r.row, []).append(self.now)
                 if r.out == r.maxout or r.tok >= self.engine.max_model_len:
                     done.append(r)
         for r in done:

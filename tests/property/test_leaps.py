@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, given, settings
 
+from simulator.allocators.pools import PagedPool
 from simulator.cluster import simulate
 from simulator.run_log import RunLog
+from simulator.schedulers.config import EngineConfig
+from simulator.step_time.linear import LinearStepTime
 from tests.expand import steps_of
 from tests.scenarios_random import Case, cases, columns_equal
+from workloads.workload import Workload
 
 
 def run(case: Case, *, stepwise: bool) -> RunLog:
@@ -50,3 +54,20 @@ def test_every_request_is_accounted_for_once(case: Case) -> None:
     assert set(table["status"].tolist()) <= {0, 1}
     for reason in table["reason"][~finished]:
         assert log.reasons[reason]
+
+
+def test_a_more_important_arrival_overtakes_a_blocked_head_in_mid_leap() -> None:
+    """The head is too large for what is free; a small one of higher priority arrives during a long leap and fits."""
+    ms = 1_000_000_000
+    case = Case(
+        Workload.from_columns([0, 1 * ms, 52 * ms], [40, 60, 8], [60, 4, 4], priority=[1, 1, 0]),
+        EngineConfig(1024, 8, 256, scheduling_policy="priority"),
+        PagedPool(8, 16),
+        LinearStepTime(5 * ms, 0, 0),
+        {},
+    )
+    leaps, steps = run(case, stepwise=False), run(case, stepwise=True)
+    assert_same_run(leaps, steps)
+    scheduled = leaps.request_columns()["scheduled_ps"]
+    assert scheduled[2] == 55 * ms < scheduled[1]  # at the first boundary after its arrival
+    assert max(leaps.replicas[0].segment_columns()["steps"]) > 5
