@@ -8,10 +8,11 @@ import pytest
 from simulator.allocators.pools import PagedPool
 from simulator.cluster import simulate
 from simulator.metrics import summarize
+from simulator.metrics_trend import batch_means_interval
 from simulator.run_log import RunLog
 from simulator.schedulers.config import EngineConfig
 from simulator.step_time.linear import LinearStepTime
-from simulator.theory import lindley_waits_ps, little_mean_number, md1_mean_wait_s, mg1_mean_wait_s
+from simulator.theory import lindley_waits_ps, little_mean_number, md1_mean_wait_s, mg1_mean_wait_s, mm1_mean_wait_s
 from workloads.workload import PS_PER_S, Workload
 
 STEP_PS = 10_000_000_000
@@ -62,3 +63,32 @@ def test_every_customer_waits_as_lindley_says(stepwise: bool) -> None:
     waits = (table["scheduled_ps"] - table["arrival_ps"]).tolist()
     assert waits == lindley_waits_ps(table["arrival_ps"].tolist(), (outputs * STEP_PS).tolist())
     assert max(waits) > 10 * STEP_PS
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_geometric_outputs_are_nearly_m_m_1(seed: int) -> None:
+    """A geometric number of short steps is nearly an exponential service; the exact law is M/G/1 with its variance."""
+    rng = np.random.default_rng(100 + seed)
+    mean = 50
+    outputs = np.minimum(rng.geometric(1 / mean, REQUESTS), 1000)  # e^-20 are longer
+    service_s = mean * STEP_S
+    rate = 0.5 / service_s
+    got = summarize(one_at_a_time(rng.exponential(1 / rate, REQUESTS), outputs))
+    low, high = got["confidence_95"]["mean_queue_ms"]
+    exact_s = mg1_mean_wait_s(rate, service_s, (1 - 1 / mean) * service_s**2)
+    assert low <= 1000 * exact_s <= high
+    assert exact_s == pytest.approx(mm1_mean_wait_s(rate, service_s), rel=1 / mean)
+
+
+def test_intervals_cover_the_mean_of_correlated_waits_as_often_as_they_say() -> None:
+    """Waits by Lindley's recursion, to which the engine is equal: W_n is the cumulated sum less its least so far."""
+    hits = 0
+    rate, mean, runs, customers = 1.0, 0.5, 200, 10_000
+    for seed in range(runs):
+        rng = np.random.default_rng(seed)
+        services, gaps = rng.exponential(mean, customers), rng.exponential(1 / rate, customers)
+        walk = np.cumsum(np.concatenate(([0.0], services[:-1] - gaps[1:])))
+        interval = batch_means_interval(walk - np.minimum.accumulate(walk))
+        assert interval is not None
+        hits += interval[0] <= mm1_mean_wait_s(rate, mean) <= interval[1]
+    assert 0.9 <= hits / runs <= 0.99
