@@ -108,9 +108,9 @@ def test_decoders_that_a_pass_leaves_out_are_the_twins(case: Case, period: int) 
 def test_the_throttle_does_leave_decoders_out() -> None:
     Throttled.skips = 0
     case = Case(
-        Workload.from_columns([0] * 5, [4] * 5, [9] * 5),
+        Workload.from_columns([0] * 5, [4] * 5, [40] * 5),
         EngineConfig(64, 5, 64),
-        PagedPool(40, 4),
+        PagedPool(80, 4),
         LinearStepTime(5_000_000_000, 0, 0),
         {},
     )

@@ -60,7 +60,7 @@ def test_a_more_important_arrival_overtakes_a_blocked_head_in_mid_leap() -> None
     """The head is too large for what is free; a small one of higher priority arrives during a long leap and fits."""
     ms = 1_000_000_000
     case = Case(
-        Workload.from_columns([0, 1 * ms, 52 * ms], [40, 60, 8], [60, 4, 4], priority=[1, 1, 0]),
+        Workload.from_columns([0, 1 * ms, 52 * ms], [40, 90, 8], [60, 4, 4], priority=[1, 1, 0]),
         EngineConfig(1024, 8, 256, scheduling_policy="priority"),
         PagedPool(8, 16),
         LinearStepTime(5 * ms, 0, 0),
