@@ -24,6 +24,7 @@ from simulator.metrics_exact import ratio
 from simulator.metrics_gaps import GapCollector, Gaps, order_statistics
 from simulator.metrics_limit import StepHint, binding_limit, wait_shares
 from simulator.metrics_occupancy import Occupancy, occupancy
+from simulator.metrics_reasons import summarized
 from simulator.metrics_requests import (
     PERCENTILES,
     PS_PER_MS,
@@ -38,8 +39,6 @@ from simulator.metrics_slo import Limit, Slo, check_slo, good_requests, judge
 from simulator.metrics_trend import batch_means_interval, is_saturated
 from simulator.run_log import NOT_YET, RunLog, Status
 from workloads.workload import PS_PER_S
-
-REASONS_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -130,12 +129,9 @@ def _counts(log: RunLog, facts: RequestFacts, use: Occupancy) -> dict[str, Any]:
 
 
 def _reasons(log: RunLog, facts: RequestFacts) -> dict[str, int]:
-    """The most frequent reasons of rejections and their counts; the rest together (each row's is in requests.csv)."""
+    """The most frequent kinds of reasons of rejections and their counts (each row's own is in requests.csv)."""
     counts = np.bincount(facts.columns["reason"], minlength=len(log.reasons)).tolist()
-    ranked = sorted((-count, text) for count, text in zip(counts, log.reasons, strict=True) if count and text)
-    shown = {text: -count for count, text in ranked[:REASONS_SHOWN]}
-    rest = -sum(count for count, _ in ranked[REASONS_SHOWN:])
-    return shown | ({"other reasons": rest} if rest else {})
+    return summarized({text: count for count, text in zip(counts, log.reasons, strict=True) if count and text})
 
 
 def _throughputs(facts: RequestFacts, use: Occupancy, good: np.ndarray | None) -> dict[str, Any]:

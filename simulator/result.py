@@ -116,7 +116,7 @@ def _warnings(metrics: Mapping[str, Any]) -> list[str]:
     if metrics["status"] == "max_steps":
         found.append("The run was cut at its limit of steps, before all requests ended.")
     if metrics["rejected"]:
-        reasons = "; ".join(f"{count}: {reason}" for reason, count in metrics["reject_reasons"].items())
+        reasons = "; ".join(f"{count:,}: {reason}" for reason, count in metrics["reject_reasons"].items())
         found.append(f"{metrics['rejected']:,} of {metrics['num_prompts']:,} requests can never be served ({reasons}).")
     if metrics["saturated"]:
         found.append(

@@ -15,6 +15,7 @@ from simulator.errors import InputError
 from simulator.metrics import MetricsOptions, summarize
 from simulator.metrics_exact import ratio, sum_of_products
 from simulator.metrics_gaps import GapCollector, order_statistics
+from simulator.metrics_reasons import summarized
 from simulator.metrics_requests import percentile as metric_percentile
 from simulator.metrics_steps import BrokenRunLogError
 from simulator.metrics_trend import batch_means_interval
@@ -82,6 +83,16 @@ def test_reasons_of_rejections_are_few_and_add_up() -> None:
     for request, reason in enumerate([1, 2, 2, 3, 3, 3, 4, 5, 3]):
         log.requests[request * len(REQUEST_COLUMNS) + REQUEST_COLUMNS.index("reason")] = reason
     assert summarize(log)["reject_reasons"] == {"c": 4, "b": 2, "a": 1, "other reasons": 2}
+
+
+def test_reasons_that_differ_in_their_numbers_are_one_with_a_range() -> None:
+    counts = {f"prompt of {n} tokens leaves no room in max_model_len 600": 2 for n in (858, 601, 700)}
+    counts |= {"needs 9 blocks": 1}
+    assert summarized(counts) == {
+        "prompt of 601 to 858 tokens leaves no room in max_model_len 600": 6,
+        "needs 9 blocks": 1,
+    }
+    assert summarized({}) == {}
 
 
 @pytest.mark.parametrize(
