@@ -233,7 +233,9 @@ def _formula(found: MemoryBudget, rank: RankBudget) -> tuple[str, ...]:
     visible = visible_bytes(found.gpu)[0] / _GIB
     fraction = found.settings.gpu_memory_utilization
     pool = rank.pool_bytes / _GIB
-    if found.settings.engine == "vllm":
+    if any(row.name == POOL and row.basis == "exact" for row in rank.rows):
+        first = f"KV pool = {pool:.2f} GiB a GPU, as kv_cache_memory_bytes states"
+    elif found.settings.engine == "vllm":
         terms = [parts["weights"], parts["activation peak"], parts[RUNTIME], parts[GRAPHS]]
         spelled = " - ".join(f"{term:.2f}" for term in terms)
         first = f"KV pool = {visible:.2f} x {fraction:g} - {spelled} = {pool:.2f} GiB a GPU"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 
 from simulator.catalog import find_gpu, gpu_names
+from simulator.engine_defaults import engine_defaults
 from simulator.memory_budget import MemoryBudget, Remedy, compute
 from simulator.memory_settings import MemorySettings
 from simulator.rank_memory import valid_tensor_parallel_sizes
@@ -14,6 +15,7 @@ from simulator.specs import DTYPE_BITS, GpuSpec, ModelSpec, Parallelism
 _HIGHEST_FRACTION = 0.97  # above it the CUDA context has no room on most GPUs
 _MOST_GPUS = 64
 _ENOUGH = 3
+_LOOSE = ("gpu_memory_utilization", "max_num_batched_tokens", "max_num_seqs", "block_size")
 _SHORTEST = 16  # a context below this is no remedy
 
 
@@ -21,11 +23,32 @@ def find_remedies(
     model: ModelSpec, gpu: GpuSpec, parallelism: Parallelism, settings: MemorySettings, found: MemoryBudget
 ) -> tuple[Remedy, ...]:
     """Single changes that work; where they are fewer than three, also pairs (smaller weights or more GPUs, and a
-    shorter context)."""
+    shorter context); where there is none, the engine's own defaults for what was set, alone or with one of those."""
     remedies = [remedy for remedy in _single(model, gpu, parallelism, settings, found) if remedy]
     if len(remedies) < _ENOUGH:
         remedies += [remedy for remedy in _pairs(model, gpu, parallelism, settings, found) if remedy]
-    return tuple(remedies)
+    return tuple(remedies or _from_defaults(model, gpu, parallelism, settings))
+
+
+def _from_defaults(model: ModelSpec, gpu: GpuSpec, parallelism: Parallelism, settings: MemorySettings) -> list[Remedy]:
+    """Settings that cannot hold anything, such as a fraction of 0.05, give way to the defaults first."""
+    given = [key for key in _LOOSE if getattr(settings, key) is not None]
+    if not given:
+        return []
+    usual = compute(model, gpu, parallelism, MemorySettings(**{**asdict(settings), **dict.fromkeys(given)})).settings
+    changed: dict[str, object] = {
+        key: getattr(usual, key) for key in given if getattr(usual, key) != getattr(settings, key)
+    }
+    if not changed:
+        return []
+    plain = MemorySettings(**{**asdict(settings), **changed})
+    now = compute(model, gpu, parallelism, plain)
+    words = ", ".join(f"{key} {value:g}" for key, value in changed.items())
+    if now.fits:
+        return [remedy for remedy in [_remedy(now, words, changed)] if remedy]
+    more = [remedy for remedy in _single(model, gpu, parallelism, plain, now) if remedy]
+    more = more or [remedy for remedy in _pairs(model, gpu, parallelism, plain, now) if remedy]
+    return [replace(r, change=f"{words} and {r.change}", settings={**changed, **r.settings}) for r in more]
 
 
 def _single(
@@ -33,8 +56,13 @@ def _single(
 ) -> Iterator[Remedy | None]:
     resolved = found.settings
     yield _shorter(model, gpu, parallelism, settings, found)
+    yield _stated_cache(model, gpu, parallelism, settings, found)
+    yield _lower_fraction(model, gpu, parallelism, settings, found)
     yield _higher_fraction(model, gpu, parallelism, settings, resolved.gpu_memory_utilization)
     yield _smaller_steps(model, gpu, parallelism, settings, found)
+    usual = engine_defaults(settings.engine, gpu, model, parallelism)["block_size"]
+    if resolved.block_size > usual:
+        yield _try(model, gpu, parallelism, settings, "block_size", usual, f"block_size {usual:g}")
     if DTYPE_BITS.get(resolved.kv_cache_dtype, 8) > 8:
         yield _try(model, gpu, parallelism, settings, "kv_cache_dtype", "fp8", "fp8 KV cache")
     for dtype in _smaller_weights(model, found):
@@ -111,6 +139,37 @@ def _shorter(
     text = f"{words}max_model_len {longest} (the largest that fits)"
     now = compute(model, gpu, parallelism, replace(settings, max_model_len=longest))
     return _remedy(now, text, {**(keys or {}), "max_model_len": longest})
+
+
+def _stated_cache(
+    model: ModelSpec, gpu: GpuSpec, parallelism: Parallelism, settings: MemorySettings, found: MemoryBudget
+) -> Remedy | None:
+    """A cache that the settings state: as large as one request, or left to the engine where that is too much."""
+    need = found.blocks_per_request
+    key, least = "num_gpu_blocks_override", need
+    if settings.num_gpu_blocks_override is None:
+        key, least = "kv_cache_memory_bytes", need * max(rank.layout.bytes_per_block for rank in found.ranks)
+        if settings.kv_cache_memory_bytes is None:
+            return None
+    if getattr(settings, key) == least:
+        return None
+    return _try(model, gpu, parallelism, settings, key, least, f"{key} {least}")
+
+
+def _lower_fraction(
+    model: ModelSpec, gpu: GpuSpec, parallelism: Parallelism, settings: MemorySettings, found: MemoryBudget
+) -> Remedy | None:
+    """Where the fraction leaves too little for what lies outside it (SGLang's activations): the highest that does."""
+    if min(rank.pool_bytes for rank in found.ranks) < 0:
+        return None
+    for percent in range(int(found.settings.gpu_memory_utilization * 100), 0, -1):
+        fraction = percent / 100
+        words = f"gpu_memory_utilization {fraction:g}"
+        if fraction < found.settings.gpu_memory_utilization:
+            remedy = _try(model, gpu, parallelism, settings, "gpu_memory_utilization", fraction, words)
+            if remedy:
+                return remedy
+    return None
 
 
 def _higher_fraction(

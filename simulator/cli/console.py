@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -79,8 +80,9 @@ class KvplanGroup(TyperGroup):
 def fail(error: KvplanError | WorkloadError, *, as_json: bool) -> NoReturn:
     """Says what is wrong and leaves with the error's exit code."""
     code = getattr(error, "exit_code", 2)
-    if as_json:
-        print_json({"error": {"what": error.what, "where": error.where, "remedy": error.remedy, "exit_code": code}})
+    with suppress(OSError):  # stdout itself may be what cannot be written
+        if as_json:
+            print_json({"error": {"what": error.what, "where": error.where, "remedy": error.remedy, "exit_code": code}})
     print(error if error.where else f"kvplan: {error}", file=sys.stderr)
     raise typer.Exit(code)
 

@@ -17,8 +17,16 @@ def report(
 ) -> None:
     """Redraws the report of a finished run without simulating."""
     from reports.page import write_report
+    from simulator.errors import InputError
 
-    page = write_report(folder)
+    try:
+        page = write_report(folder)
+    except OSError as error:
+        raise InputError(
+            f"cannot be written: {error.strerror or error}",
+            where=str(folder),
+            remedy="free some space, or copy the folder to where it can be written",
+        ) from None
     if as_json:
         print_json({"report": str(page)})
     elif not quiet:

@@ -178,3 +178,39 @@ def test_the_longest_context_is_the_longest() -> None:
 def test_a_high_fraction_warns_about_the_context() -> None:
     assert ask("llama-3.2-1b", "rtx-4090", gpu_memory_utilization=0.995).warnings
     assert not ask("llama-3.2-1b", "rtx-4090", gpu_memory_utilization=0.9, max_model_len=8192).warnings
+
+
+HOPELESS: list[tuple[str, str, dict[str, Any], str]] = [
+    # (model, GPU, settings that can hold nothing, what one remedy has to name)
+    ("llama-3.2-3b", "h200-sxm-141gb", {"engine": "sglang", "gpu_memory_utilization": 1.0}, "gpu_memory_utilization"),
+    ("llama-3.1-8b", "h100-sxm-80gb", {"engine": "sglang", "gpu_memory_utilization": 1.0}, "gpu_memory_utilization"),
+    ("llama-3.1-405b", "rtx-4090", {"gpu_memory_utilization": 0.05}, "gpu_memory_utilization"),
+    ("gpt-oss-120b", "a40", {"engine": "sglang", "gpu_memory_utilization": 1.0, "block_size": 8}, "tensor_parallel"),
+    ("deepseek-v3", "h100-sxm-80gb", {"max_num_batched_tokens": 1_000_000}, "max_num_batched_tokens"),
+    ("opt-13b", "l40s", {"max_num_batched_tokens": 1_000_000, "max_model_len": 1_000_000}, "max_model_len"),
+    ("llama-3.1-8b", "h100-sxm-80gb", {"kv_cache_memory_bytes": 1000, "max_model_len": 8192}, "kv_cache_memory_bytes"),
+    ("llama-3.1-8b", "h100-sxm-80gb", {"kv_cache_memory_bytes": 10**15}, "kv_cache_memory_bytes"),
+    ("llama-3.1-8b", "h100-sxm-80gb", {"num_gpu_blocks_override": 7}, "num_gpu_blocks_override"),
+    ("llama-3.1-8b", "h100-sxm-80gb", {"block_size": 1 << 20}, "block_size"),
+]
+
+
+@pytest.mark.parametrize(("model", "gpu", "settings", "named"), HOPELESS)
+def test_settings_that_hold_nothing_have_a_remedy_that_works_as_written(
+    model: str, gpu: str, settings: dict[str, Any], named: str
+) -> None:
+    found = ask(model, gpu, **settings)
+    assert not found.fits and found.remedies
+    assert any(named in remedy.change for remedy in found.remedies), [r.change for r in found.remedies]
+    for remedy in found.remedies:
+        keys = {**settings, **remedy.settings}
+        tp, device = int(str(keys.pop("tensor_parallel_size", 1))), str(keys.pop("gpu", gpu))
+        mended = ask(model, device, tp, **keys)
+        assert mended.fits, remedy.change
+        assert mended.kv_cache_tokens == remedy.kv_cache_tokens, remedy.change
+
+
+def test_the_formula_of_a_stated_cache_says_who_stated_it() -> None:
+    assert (
+        "as kv_cache_memory_bytes states" in ask("opt-13b", "a100-sxm-40gb", kv_cache_memory_bytes=8 * GIB).formula[0]
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -11,7 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from simulator.cli import app
 from simulator.cli.result_folder import PLOTS, ResultFolder
 from simulator.errors import InputError
 
@@ -52,6 +55,16 @@ def test_a_full_disk_is_bad_input_that_names_the_folder(tmp_path: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert str(tmp_path / "out") in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_report_that_cannot_be_written_names_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("reports.page.write_report", full)
+    done = CliRunner().invoke(app, ["report", str(tmp_path), "--json"])
+    assert done.exit_code == 2 and f"{tmp_path}: cannot be written: No space left" in done.stderr
+    assert json.loads(done.stdout)["error"]["where"] == str(tmp_path)
 
 
 def test_every_plot_of_a_report_is_known() -> None:
