@@ -15,6 +15,7 @@ from simulator.result_files import write_text
 
 TEMPLATE = "report.html.j2"
 FOOTER_KEYS = ("seed", "scenario_sha256", "calibration", "schema_version")
+INTERVAL_COLUMNS = ("variant", "mean of", "from (ms)", "to (ms)", "half width")
 SLO_COLUMNS = ("variant", "class", "limit", "asked", "came out", "met")
 CLASS_ROWS = {
     "completed": "served",
@@ -85,23 +86,22 @@ def _render(result: dict[str, Any], runs: list[RunData], drawings: list[dict[str
         reasons=[(run.name, reasons(run.result)) for run in runs],
         drawings=[drawing | {"svg": Markup(drawing["svg"])} for drawing in drawings],  # our own SVG
         tables=[] if admission else tables,
-        **_slo_table(runs),
-        classes=_class_rows(runs),
-        class_columns=("variant", "class", *CLASS_ROWS.values()),
+        **_narrow("slo", SLO_COLUMNS, _slo_rows(runs), ("variant", "class")),
+        **_narrow("classes", ("variant", "class", *CLASS_ROWS.values()), _class_rows(runs), ("variant",)),
         memory=_memory_rows(runs),
-        intervals=_interval_rows(runs),
+        **_narrow("intervals", INTERVAL_COLUMNS, _interval_rows(runs), ("variant",) if len(runs) == 1 else ()),
         warnings=_sentences(runs, "warnings"),
         assumptions=_sentences(runs, "assumptions"),
         facts=[(key, first[key]) for key in FOOTER_KEYS if first.get(key) not in (None, "")],
     )
 
 
-def _slo_table(runs: list[RunData]) -> dict[str, Any]:
-    """``slo`` (rows) and ``slo_columns``; where all requests are of one class, without its name."""
-    rows = _slo_rows(runs)
-    if len({row[1] for row in rows}) > 1:
-        return {"slo": rows, "slo_columns": SLO_COLUMNS}
-    return {"slo": [[row[0], *row[2:]] for row in rows], "slo_columns": (SLO_COLUMNS[0], *SLO_COLUMNS[2:])}
+def _narrow(name: str, columns: tuple[str, ...], rows: list[list[str]], spared: tuple[str, ...]) -> dict[str, Any]:
+    """A table as ``name`` and ``name_columns``, less the ``spared`` columns that say the same in each row."""
+    kept = [
+        place for place, column in enumerate(columns) if column not in spared or len({row[place] for row in rows}) > 1
+    ]
+    return {name: [[row[i] for i in kept] for row in rows], f"{name}_columns": [columns[i] for i in kept]}
 
 
 def _slo_rows(runs: list[RunData]) -> list[list[str]]:

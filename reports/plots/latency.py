@@ -22,6 +22,7 @@ WIDE_RANGE = 30.0
 """From this ratio on between largest and smallest value the axis is logarithmic."""
 
 HEADROOM = 1.25
+HEADROOM_LOG = 3.0
 """Above the highest line, for the words that stand on it."""
 
 
@@ -60,6 +61,7 @@ def draw(figure: Figure, runs: list[RunData]) -> None:
             axes.annotate(f"SLO {stat}: {plain(limit)} ms", (1, limit), (0, 3), textcoords="offset points", fontsize=9)
         if seen and min(seen) > 0 and max(seen) / min(seen) > WIDE_RANGE:
             axes.set_yscale("log")
+            axes.set_ylim(top=HEADROOM_LOG * max(seen + [limit for _, limit in limits]))
             axes.minorticks_off()
         else:
             axes.set_ylim(0, HEADROOM * max([1e-3, *seen, *(limit for _, limit in limits)]))

@@ -36,6 +36,8 @@ def alt_text(runs: list[RunData]) -> str:
 
 def draw(figure: Figure, runs: list[RunData]) -> None:
     """Queue above, batch below, a line per run."""
+    from matplotlib.ticker import MaxNLocator
+
     panels = figure.subplots(len(PANELS), 1, squeeze=False, sharex=True)[:, 0]
     for axes, (column, words, _) in zip(panels, PANELS, strict=True):
         for index, run in enumerate(runs):
@@ -43,6 +45,7 @@ def draw(figure: Figure, runs: list[RunData]) -> None:
                 run.timeline["time_s"], run.timeline[column], label=run.name, drawstyle="steps-post", **line(index)
             )
         axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
         axes.yaxis.set_major_formatter(lambda value, _: plain(value))
         axes.set_title(words)
         axes.set_ylabel("requests")

@@ -217,6 +217,16 @@ def test_matplotlib_and_pandas_are_not_imported_by_the_summary() -> None:
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
 
 
+def test_a_table_of_one_variant_does_not_name_it(tmp_path: Path) -> None:
+    log = VARIANTS["paged"]
+    result = result_dict(log, ResultContext(name="alone", slo={"ttft_ms": {"p99": 500}}))
+    write_json(result, tmp_path / "result.json")
+    write_requests_csv(log, tmp_path / "requests.csv")
+    write_timeline_csv(log, tmp_path / "timeline.csv")
+    text = write_report(tmp_path).read_text(encoding="utf-8")
+    assert "p99 of time to first token" in text and "variant</th>" not in text and "class</th>" not in text
+
+
 def test_a_run_that_served_nobody_still_has_a_report(tmp_path: Path) -> None:
     log, _ = server_log(Workload.from_columns([0, 5], [500, 600], [1, 1]), Server())
     result = result_dict(log, ResultContext(name="empty"))
