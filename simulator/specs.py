@@ -67,6 +67,8 @@ class AttentionLayers:
         state_bytes: of linear layers: bytes a sequence and layer, whatever the length.
         latent_rank: of MLA: kv_lora_rank, the part of the latent that doubles as V.
         indexer_bytes: of sparse MLA (DeepSeek-V3.2): bytes a token and layer of the indexer's own K cache.
+        prefill_head_dim_qk, prefill_head_dim_v: of MLA: prompts attend as ordinary heads of these sizes, to K and V
+            projected up from the latent; None = in the form that the cache keeps (all others, sparse MLA).
     """
 
     count: int
@@ -79,6 +81,8 @@ class AttentionLayers:
     state_bytes: int = 0
     latent_rank: int = 0
     indexer_bytes: int = 0
+    prefill_head_dim_qk: int | None = None
+    prefill_head_dim_v: int | None = None
 
     @property
     def values_per_token(self) -> int:
@@ -93,6 +97,23 @@ class AttentionLayers:
             return 0
         head_dim_v = self.latent_rank if self.kind == "mla" else self.head_dim_v
         return 2 * self.query_heads * (self.head_dim_k + head_dim_v)
+
+    @property
+    def expanded_values_per_token(self) -> int:
+        """Values of K and V of one token that prompts attend to in one layer, where they are projected up (else 0)."""
+        return self.query_heads * ((self.prefill_head_dim_qk or 0) + (self.prefill_head_dim_v or 0))
+
+    def flops_per_prefill_pair(self) -> int:
+        """FLOPs of QK^T and PV in one layer, for one query token of a prompt against one token of context."""
+        return 2 * self.expanded_values_per_token or self.flops_per_context_token()
+
+    def up_projection_flops(self) -> int:
+        """FLOPs in one layer that make K (but for its rotary part) and V of one cached token from its latent."""
+        if self.prefill_head_dim_qk is None:
+            return 0
+        rope = self.head_dim_k - self.latent_rank
+        made = self.prefill_head_dim_qk - rope + (self.prefill_head_dim_v or 0)
+        return 2 * self.latent_rank * self.query_heads * made
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ def attention_groups(draw: st.DrawFn) -> tuple[AttentionLayers, ...]:
     for _ in range(draw(st.integers(1, 4))):
         kind = draw(st.sampled_from(("full", "full", "sliding", "chunked", "mla", "linear", "none", "cross")))
         kv_heads = draw(st.sampled_from((1, 2, 8)))
+        heads_of = draw(st.sampled_from(((192, 128), (96, 64), (None, None)))) if kind == "mla" else (None, None)
         windowed = kind in ("sliding", "chunked")
         groups.append(
             AttentionLayers(
@@ -37,6 +38,8 @@ def attention_groups(draw: st.DrawFn) -> tuple[AttentionLayers, ...]:
                 window_tokens=draw(st.sampled_from((7, 128, 1024, 4096))) if windowed else None,
                 state_bytes=draw(st.integers(0, 2_000_000)) if kind == "linear" else 0,
                 latent_rank=512 if kind == "mla" else 0,
+                prefill_head_dim_qk=heads_of[0],
+                prefill_head_dim_v=heads_of[1],
             )
         )
     return tuple(groups)

@@ -26,7 +26,8 @@ def step_s(
     passes = c.replicated_activation_passes + c.sharded_activation_passes / ranks
     activations = (model.num_layers * passes * hidden + state) / (bandwidth * c.memory_efficiency)
     attention = sum(
-        group.count * layer_attention_s(group, gpu, ranks, c, contexts, prefills, kv_dtype_bytes)
+        group.count
+        * layer_attention_s(group, gpu, ranks, c, contexts, prefills, kv_dtype_bytes, linear_flop_per_s(model, gpu, c))
         for group in model.attention
     )
     return (
@@ -38,13 +39,17 @@ def step_s(
     )
 
 
+def linear_flop_per_s(model: ModelSpec, gpu: GpuSpec, c: Calibration) -> float:
+    if model.linear_weight_bytes_per_parameter == 1 and "fp8" in gpu.flop_per_s:
+        return gpu.flop_per_s["fp8"] * c.compute_efficiency_8bit
+    return gpu.flop_per_s["bf16"] * c.compute_efficiency
+
+
 def linear_s(model: ModelSpec, gpu: GpuSpec, ranks: int, c: Calibration, tokens: int, sampled: int) -> float:
     """Dense layers, experts and LM head."""
     narrow = model.linear_weight_bytes_per_parameter < 2
     memory = gpu.bandwidth_bytes_per_s * (c.memory_efficiency_8bit if narrow else c.memory_efficiency)
-    compute = gpu.flop_per_s["bf16"] * c.compute_efficiency
-    if model.linear_weight_bytes_per_parameter == 1 and "fp8" in gpu.flop_per_s:
-        compute = gpu.flop_per_s["fp8"] * c.compute_efficiency_8bit
+    compute = linear_flop_per_s(model, gpu, c)
     dense = model.dense_linear_parameters
     seconds = max(dense * model.linear_weight_bytes_per_parameter / memory, 2 * dense * tokens / compute) / ranks
     if model.num_experts:
@@ -79,6 +84,7 @@ def layer_attention_s(
     contexts: list[int],
     prefills: list[tuple[int, int]],
     kv_dtype_bytes: float,
+    linear_flop_per_s: float,
 ) -> float:
     """One layer of a group."""
     if group.kind in ("linear", "none", "cross"):
@@ -91,15 +97,24 @@ def layer_attention_s(
     else:
         kv_bytes = -(-group.kv_heads // ranks) * (group.head_dim_k + group.head_dim_v) * kv_dtype_bytes
         flops = 2 * heads * (group.head_dim_k + group.head_dim_v)
+    activations = gpu.bandwidth_bytes_per_s * c.memory_efficiency
     read = c.kv_read_efficiency if kv_dtype_bytes == 2 else c.kv_read_efficiency_8bit
     key_s = kv_bytes / (gpu.bandwidth_bytes_per_s * read)
     pair_s = flops / (gpu.flop_per_s["bf16"] * c.attention_compute_efficiency)
     seconds = sum(min(context, window) * max(key_s, pair_s) for context in contexts)
+    cached_s = 0.0
+    if group.prefill_head_dim_qk and group.prefill_head_dim_v:  # K and V of each head, made from the latent
+        values = heads * (group.prefill_head_dim_qk + group.prefill_head_dim_v)
+        made = values - heads * (group.head_dim_k - group.latent_rank)  # the rotary part of K is shared and kept
+        up_s = 2 * group.latent_rank * made / linear_flop_per_s
+        cached_s = max(up_s, key_s + 2 * values / activations)
+        pair_s = 2 * values / (gpu.flop_per_s["bf16"] * c.attention_compute_efficiency)
+        key_s = 2 * values / activations
     for chunk, after in prefills:
         positions = range(after - chunk + 1, after + 1)  # each token's own context
         pairs = sum(min(position, window) for position in positions)
         oldest = max(1, positions[0] - window + 1)  # the first key that any of them sees
-        seconds += max(pairs * pair_s, (after - oldest + 1) * key_s)
+        seconds += max(pairs * pair_s, (after - oldest + 1) * key_s) + (after - chunk) * cached_s
     return seconds
 
 

@@ -1,7 +1,9 @@
 """Multi-head latent attention: DeepSeek V2 and V3, V3.2's sparse form, Kimi K2, GLM-5, MiniCPM3.
 
 A token stores one latent of kv_lora_rank values and one rotary key of qk_rope_head_dim a layer, and no V
-(DeepSeek-V2, arXiv 2405.04434). Tensor parallelism replicates it: there is one head.
+(DeepSeek-V2, arXiv 2405.04434). Tensor parallelism replicates it: there is one head. Decodes attend to the latent
+itself; prompts project it up to K and V of every head (vLLM, v1/attention/backends/mla/common.py), except in the
+sparse form, which attends to the latent in both (flashmla_sparse.py).
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ _INDEXER_SCALE_GROUP = 128
 def latent_attention(fields: Fields, *, indexer: bool = False) -> AttentionLayers:
     """What one MLA layer keeps; ``indexer`` adds the sparse attention's own key."""
     rank = fields.integer("kv_lora_rank")
-    rope = fields.integer("qk_rope_head_dim", least=0)
+    nope, rope, value = _head_dims(fields)
+    sparse = fields.raw("index_head_dim") is not None  # of the whole model: layers may share an indexer
     extra = 0
     if indexer:
         dim = fields.integer("index_head_dim")
@@ -34,16 +37,24 @@ def latent_attention(fields: Fields, *, indexer: bool = False) -> AttentionLayer
         head_dim_v=0,
         latent_rank=rank,
         indexer_bytes=extra,
+        prefill_head_dim_qk=None if sparse else nope + rope,
+        prefill_head_dim_v=None if sparse else value,
     )
+
+
+def _head_dims(fields: Fields) -> tuple[int, int, int]:
+    """(K without the rotary part, rotary part, V) of one head as the up projection makes it."""
+    nope = fields.integer("qk_nope_head_dim")
+    rope = fields.integer("qk_rope_head_dim", least=0)
+    value = fields.integer("v_head_dim", default=nope if fields.raw("model_type") == "minicpm3" else None)
+    return nope, rope, value
 
 
 def latent_linears(fields: Fields, hidden: int, prefix: str = "self_attn.") -> tuple[list[Linear], int]:
     """(linear maps, norm parameters) of one MLA layer; the down projections stand whole on every rank."""
     heads = fields.integer("num_attention_heads")
     rank = fields.integer("kv_lora_rank")
-    nope = fields.integer("qk_nope_head_dim")
-    rope = fields.integer("qk_rope_head_dim", least=0)
-    value = fields.integer("v_head_dim", default=nope if fields.raw("model_type") == "minicpm3" else None)
+    nope, rope, value = _head_dims(fields)
     bias = fields.flag("attention_bias", default=False)
     query_rank = fields.integer("q_lora_rank", default=0, least=0)
     linears = []

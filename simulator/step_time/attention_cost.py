@@ -33,18 +33,39 @@ def _triangle(n: int) -> int:
 
 @dataclass(frozen=True)
 class PrefillCost:
-    """Prefill attention of the layers with one window, in attoseconds: a (query, key) pair is about 1 ps."""
+    """Prefill attention of the layers with one window, in attoseconds: a (query, key) pair is about 1 ps.
+
+    ``cached_as`` is per token that the cache held before the chunk: what it takes to project K and V up from latents
+    (MLA), again for every chunk; those of the chunk's own tokens are made by its linear layers.
+    """
 
     window: int | None
     pair_as: int
     key_as: int
+    cached_as: int
 
     def chunk_as(self, chunk_tokens: int, context_after: int) -> int:
         """max(FLOPs, KV read) of one request's chunk, over all layers of the group."""
-        return max(
+        attention_as = max(
             self.pair_as * causal_pairs(chunk_tokens, context_after, self.window),
             self.key_as * keys_read(chunk_tokens, context_after, self.window),
         )
+        return attention_as + self.cached_as * (context_after - chunk_tokens)
+
+
+def prefill_key_s(group: RankAttention, rates: Rates) -> float:
+    """Seconds to read K and V of one context token in one layer, in the form that prompts attend to."""
+    if group.expanded_bytes:
+        return group.expanded_bytes / rates.activations_bytes_per_s
+    return group.kv_bytes / rates.kv_bytes_per_s
+
+
+def cached_sides_s(group: RankAttention, rates: Rates) -> tuple[float, float]:
+    """Seconds (by bytes, by FLOPs) to project K and V of one cached token up: latent read, K and V written."""
+    if not group.up_flops:
+        return 0.0, 0.0
+    bytes_s = group.kv_bytes / rates.kv_bytes_per_s + group.expanded_bytes / rates.activations_bytes_per_s
+    return bytes_s, group.up_flops / rates.dense.flop_per_s
 
 
 @dataclass(frozen=True)
@@ -96,8 +117,9 @@ def attention_cost(groups: tuple[RankAttention, ...], rates: Rates) -> Attention
         prefill=tuple(
             PrefillCost(
                 window=group.window,
-                pair_as=round(_AS_PER_S * group.count * group.flops / rates.attention_flop_per_s),
-                key_as=round(_AS_PER_S * group.count * group.kv_bytes / rates.kv_bytes_per_s),
+                pair_as=round(_AS_PER_S * group.count * group.prefill_flops / rates.attention_flop_per_s),
+                key_as=round(_AS_PER_S * group.count * prefill_key_s(group, rates)),
+                cached_as=round(_AS_PER_S * group.count * max(cached_sides_s(group, rates))),
             )
             for group in attending
         ),

@@ -19,6 +19,9 @@ class RankAttention:
         kv_bytes: KV bytes per context token.
         flops: of QKᵀ and PV for one query token against one context token.
         state_bytes: recurrent state of a sequence.
+        prefill_flops: as ``flops``, for a query token of a prompt.
+        expanded_bytes, up_flops: K and V of one context token that prompts attend to where they are projected up from
+            a latent (MLA), and the FLOPs of that; 0 = prompts read the cache as it is.
     """
 
     count: int
@@ -26,6 +29,9 @@ class RankAttention:
     kv_bytes: float
     flops: float
     state_bytes: float
+    prefill_flops: float
+    expanded_bytes: float
+    up_flops: float
 
 
 @dataclass(frozen=True)
@@ -110,4 +116,7 @@ def _rank_attention(group: AttentionLayers, tp: int, kv_dtype_bytes: float) -> R
         kv_bytes=group.values_per_token * kv_share * kv_dtype_bytes + group.indexer_bytes,
         flops=group.flops_per_context_token() * query_share,
         state_bytes=group.state_bytes / tp,
+        prefill_flops=group.flops_per_prefill_pair() * query_share,
+        expanded_bytes=group.expanded_values_per_token * query_share * ACTIVATION_BYTES,
+        up_flops=group.up_projection_flops() * query_share,
     )

@@ -8,7 +8,7 @@ One step of a replica, on each of its tensor-parallel ranks (all do the same at 
          + the same for the LM head and the rows that are sampled
          + activations read and written + 2 all-reduces a layer (+ one gather of logits)
          + attention: Σ context of decodes · max(KV bytes / bandwidth, FLOPs / FLOP/s)
-         + attention of prefill chunks: max(causal FLOPs, KV read), each
+         + attention of prefill chunks: max(causal FLOPs, KV read), each (+ K and V projected up from latents: MLA)
 
 Bandwidth and FLOP/s are the data sheet's times the calibration's shares, all at most 1: no setting goes below
 weights read once at full bandwidth. Every coefficient is rounded once to integer picoseconds (weights upwards, to
@@ -23,7 +23,7 @@ from typing import Literal
 from simulator.calibration import Calibration
 from simulator.errors import InputError
 from simulator.specs import GpuSpec, ModelSpec, Parallelism
-from simulator.step_time.attention_cost import PS_PER_S, attention_cost, causal_pairs
+from simulator.step_time.attention_cost import PS_PER_S, attention_cost, cached_sides_s, causal_pairs, prefill_key_s
 from simulator.step_time.base import UNBOUNDED_STEPS, Batch, Segment
 from simulator.step_time.rank_work import ACTIVATION_BYTES, RankWork, rank_work
 from simulator.step_time.rates import Collective, LinearRates, Rates, collective, rates
@@ -118,9 +118,9 @@ class Roofline:
         each = context // max(1, requests)
         prefills = requests - decodes
         chunk = (tokens - decodes) // max(1, prefills)
-        parts += self._attention_sides_s(decodes, 1, each)
+        parts += self._decode_sides_s(decodes * each)
         if chunk > 0:
-            parts += self._attention_sides_s(prefills, chunk, max(chunk, each))
+            parts += self._prefill_sides_s(prefills, chunk, max(chunk, each))
         bandwidth_s, compute_s = (sum(max(sides) for sides in parts if sides.index(max(sides)) == i) for i in (0, 1))
         return "compute" if compute_s > bandwidth_s else "bandwidth"
 
@@ -146,16 +146,27 @@ class Roofline:
         row_bytes = ACTIVATION_BYTES * work.hidden_size * tokens
         return work.layers * passes * row_bytes / self.rates.activations_bytes_per_s
 
-    def _attention_sides_s(self, requests: int, chunk: int, context: int) -> list[tuple[float, float]]:
-        """Of ``requests`` equal requests, one entry a group of layers; windows are not looked at."""
-        pairs = causal_pairs(chunk, context, None) if chunk <= context else 0
+    def _decode_sides_s(self, context: int) -> list[tuple[float, float]]:
+        """Of decodes with this many context tokens together, one entry a group of layers; windows are not looked at."""
         return [
             (
-                requests * group.count * context * group.kv_bytes / self.rates.kv_bytes_per_s,
-                requests * group.count * pairs * group.flops / self.rates.attention_flop_per_s,
+                group.count * context * group.kv_bytes / self.rates.kv_bytes_per_s,
+                group.count * context * group.flops / self.rates.attention_flop_per_s,
             )
             for group in self.work.attention
         ]
+
+    def _prefill_sides_s(self, requests: int, chunk: int, context: int) -> list[tuple[float, float]]:
+        """Of ``requests`` equal chunks: attention and up-projection of each group; windows are not looked at."""
+        pairs = causal_pairs(chunk, context, None)
+        sides = []
+        for group in self.work.attention:
+            read_s = context * prefill_key_s(group, self.rates)
+            by_bytes_s, by_flops_s = cached_sides_s(group, self.rates)
+            times, cached = requests * group.count, context - chunk
+            sides.append((times * read_s, times * pairs * group.prefill_flops / self.rates.attention_flop_per_s))
+            sides.append((times * cached * by_bytes_s, times * cached * by_flops_s))
+        return sides
 
     def floor_ps(self, batch: Batch) -> int:
         """The physical floor of a step: its weights read once at the data sheet's bandwidth, nothing else."""
@@ -202,7 +213,16 @@ def _assumptions(model: ModelSpec, chosen: Rates) -> tuple[str, ...]:
     if model.num_experts:
         notes.append("experts are picked uniformly and independently; real routers hit fewer different ones")
     if "mla" in kinds:
-        notes.append("MLA attends in latent form in prefill too: an upper bound for long prompts")
+        forms = {
+            (group.prefill_head_dim_qk, group.prefill_head_dim_v) for group in model.attention if group.kind == "mla"
+        }
+        for wide, value in sorted(forms, key=str):
+            notes.append(
+                "MLA attends to the latent in prompts as in decodes"
+                if wide is None
+                else f"MLA: decodes attend to the latent, prompts to heads of {wide} (K) and {value} (V) that are "
+                "projected up from it, again for the cached part of every later chunk"
+            )
     if any(group.indexer_bytes for group in model.attention):
         notes.append("sparse attention is timed as attention over the whole context: an upper bound")
     if "chunked" in kinds:

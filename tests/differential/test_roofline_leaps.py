@@ -18,7 +18,7 @@ HYBRID = model(
         AttentionLayers(12, "full", 64, 8, 64, 64),
         AttentionLayers(12, "sliding", 64, 8, 64, 64, window_tokens=128),
         AttentionLayers(6, "chunked", 64, 8, 64, 64, window_tokens=200),
-        AttentionLayers(3, "mla", 64, 1, 576, 0, latent_rank=512),
+        AttentionLayers(3, "mla", 64, 1, 576, 0, latent_rank=512, prefill_head_dim_qk=192, prefill_head_dim_v=128),
         AttentionLayers(3, "linear", 0, 0, 0, 0, state_bytes=1_000_000),
     ),
     hidden_size=2880,

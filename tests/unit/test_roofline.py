@@ -76,6 +76,35 @@ def test_latent_attention_is_read_once_for_all_heads_and_bound_by_flops() -> Non
         assert perfect(spec, fast, ranks).segment(batch_of([1], [])).growth_ps == 576 * 2
 
 
+DEEPSEEK_V3 = AttentionLayers(
+    1, "mla", 128, 1, 576, 0, latent_rank=512, prefill_head_dim_qk=192, prefill_head_dim_v=128
+)
+
+
+def test_prompts_of_latent_attention_attend_as_ordinary_heads() -> None:
+    roofline = perfect(model((DEEPSEEK_V3,), hidden_size=1000, vocab_size=1000))
+    empty = roofline.segment(Batch(tokens=1000, requests=1, sampled=1)).duration_ps
+    whole = roofline.segment(batch_of([], [(1000, 1000)])).duration_ps - empty
+    pairs = 1000 * 1001 // 2
+    assert 2 * 128 * (192 + 128) == 81_920  # FLOPs a pair; in latent form 278,528, 3.4 times as many
+    assert whole == -(-pairs * 81_920 // 100)  # at 100 FLOP/ps; no key was cached before
+    second = roofline.segment(batch_of([], [(1000, 3000)])).duration_ps - empty
+    assert 2 * 512 * 128 * (128 + 128) == 33_554_432  # K and V of a cached token made anew from its latent
+    assert second == -(-((pairs + 2_000_000) * 81_920 + 2000 * 33_554_432) // 100)
+    decode = roofline.segment(batch_of([1], [])).growth_ps
+    assert decode == round(2 * 128 * (576 + 512) / 100)
+
+
+def test_short_chunks_of_latent_attention_are_bound_by_keys_and_values_written_and_read() -> None:
+    fast = gpu("fast", 1e12, 1e20)
+    for ranks in (1, 8):  # heads are divided, the latent is not
+        roofline = perfect(model((DEEPSEEK_V3,), hidden_size=1000, vocab_size=1000), fast, ranks)
+        step = roofline.segment(batch_of([], [(2, 1002)])).duration_ps
+        flat = roofline.segment(Batch(tokens=2, requests=1, sampled=1)).duration_ps
+        expanded = 128 * (192 + 128) * 2 // ranks
+        assert step - flat == 1002 * expanded + 1000 * (expanded + 576 * 2)  # bytes at 1 byte/ps
+
+
 def test_windows_are_listed_once_and_cap_the_read() -> None:
     layers = (
         AttentionLayers(1, "full", 8, 2, 64, 64),
@@ -166,6 +195,8 @@ def test_what_makes_a_step_long_is_named() -> None:
     assert roofline.bound_by(8192, 4, 0, 8192) == "compute"
     assert roofline.bound_by(64 + 2048, 65, 64, 65 * 1000) == "compute"
     mla = model((AttentionLayers(60, "mla", 128, 1, 576, 0, latent_rank=512),))
+    prompts = Roofline(model((replace(DEEPSEEK_V3, count=60),)), GPUS["h100_sxm"], Parallelism(), DEFAULT)
+    assert prompts.bound_by(2048, 1, 0, 32_768) == "compute"
     many_heads = Roofline(mla, GPUS["h100_sxm"], Parallelism(), DEFAULT)
     assert many_heads.bound_by(8, 8, 8, 8 * 100_000) == "compute"  # 128 heads on one latent
 
@@ -173,12 +204,21 @@ def test_what_makes_a_step_long_is_named() -> None:
 def test_assumptions_name_what_is_a_bound() -> None:
     layers = (
         AttentionLayers(1, "mla", 8, 1, 576, 0, latent_rank=512, indexer_bytes=132),
+        DEEPSEEK_V3,
         AttentionLayers(1, "chunked", 8, 2, 64, 64, window_tokens=64),
         AttentionLayers(1, "linear", 0, 0, 0, 0, state_bytes=10),
         AttentionLayers(1, "cross", 8, 2, 64, 64),
     )
     notes = " ".join(perfect(model(layers, experts=8, experts_per_token=2, parameters_per_expert=10)).assumptions)
-    for word in ("uniformly", "MLA", "sparse", "chunked", "recurrent", "text-only"):
+    for word in (
+        "uniformly",
+        "prompts as in decodes",
+        "heads of 192 (K) and 128 (V)",
+        "sparse",
+        "chunked",
+        "recurrent",
+        "text-only",
+    ):
         assert word in notes
 
 

@@ -38,6 +38,37 @@ def test_grouped_queries_by_hand() -> None:
     assert model.attention_flops_per_context_token() == 4 * 2 * 8 * (8 + 8)
 
 
+MLA = {
+    "model_type": "deepseek_v3",
+    "num_attention_heads": 128,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "q_lora_rank": 1536,
+}
+
+
+def test_latent_attention_of_deepseek_v3_in_both_forms() -> None:
+    (layers,) = spec(**MLA).attention
+    assert (layers.prefill_head_dim_qk, layers.prefill_head_dim_v) == (192, 128)
+    assert layers.flops_per_context_token() == 2 * 128 * (576 + 512)
+    assert layers.flops_per_prefill_pair() == 2 * 128 * (192 + 128)
+    assert layers.expanded_values_per_token == 128 * 320
+    assert layers.up_projection_flops() == 2 * 512 * 128 * (128 + 128)  # kv_b_proj for one token
+    (other,) = spec(**MLA | {"v_head_dim": 64}).attention
+    assert other.flops_per_prefill_pair() == 2 * 128 * (192 + 64)
+    (sparse,) = spec(**MLA, index_head_dim=128, index_n_heads=64).attention
+    assert sparse.flops_per_prefill_pair() == sparse.flops_per_context_token() == layers.flops_per_context_token()
+    assert sparse.up_projection_flops() == 0
+
+
+def test_attention_without_a_latent_has_one_form() -> None:
+    (layers,) = spec().attention
+    assert layers.flops_per_prefill_pair() == layers.flops_per_context_token() == 2 * 8 * (8 + 8)
+    assert layers.expanded_values_per_token == layers.up_projection_flops() == 0
+
+
 def test_kv_dtype_scales_the_cache() -> None:
     model = spec()
     assert model.kv_bytes_per_token(1.0) * 2 == model.kv_bytes_per_token(2.0)
