@@ -61,12 +61,18 @@ def _prefix_sums(values: IntColumn) -> IntColumn:
 
 @dataclass(frozen=True)
 class GrowthMoments:
-    """Prefix sums over a part of ``growth_blocks``: Σ b, Σ index·b, Σ index²·b up to each position (wrapping)."""
+    """Prefix sums over a part of ``growth_blocks``, then of these, then of those (wrapping): at position m
+
+        Z = Σ_{i<m} b_i,   S = Σ_{i<m} (m−1−i)·b_i,   T = Σ_{i<m} (m−1−i)(m−2−i)/2·b_i,
+
+    from which the moments follow where they are asked for, so that no pass over all blocks multiplies:
+    Σ i·b = (m−1)·Z − S and Σ i²·b = 2T − (m−1)(m−2)·Z + (2m−3)·Σ i·b.
+    """
 
     block_size: int
-    blocks: IntColumn
-    first: IntColumn
-    second: IntColumn
+    once: IntColumn
+    twice: IntColumn
+    thrice: IntColumn
     offset: int = 0  # index in growth_blocks of the part's begin
 
     @classmethod
@@ -79,23 +85,24 @@ class GrowthMoments:
             return cls(size, nothing, nothing, nothing)
         begin = int(growth_at[growing].min())
         end = int((growth_at + np.minimum(steps - 1, size))[growing].max())
-        blocks = np.frombuffer(replica.growth_blocks, dtype=np.int32)[begin:end].astype(np.int64)
-        index = np.arange(len(blocks), dtype=np.int64)
-        zeroth = _prefix_sums(blocks)
-        blocks *= index
-        first = _prefix_sums(blocks)
-        blocks *= index
-        return cls(size, zeroth, first, _prefix_sums(blocks), begin)
+        once = _prefix_sums(np.frombuffer(replica.growth_blocks, dtype=np.int32)[begin:end])
+        twice = _prefix_sums(once[:-1])
+        return cls(size, once, twice, _prefix_sums(twice[:-1]), begin)
+
+    def _moments(self, at: IntColumn) -> Moments:
+        """Σ b, Σ i·b and Σ i²·b over the blocks before each position."""
+        zeroth = self.once[at]
+        first = (at - 1) * zeroth - self.twice[at]
+        return zeroth, first, 2 * self.thrice[at] - (at - 1) * (at - 2) * zeroth + (2 * at - 3) * first
 
     def listed(self, growth_at: IntColumn, entries: IntColumn) -> Moments:
         """Σ b_j, Σ j·b_j, Σ j²·b_j over the first ``entries`` listed steps j = 1, 2, ... of each row."""
-        last = len(self.blocks) - 1
+        last = len(self.once) - 1
         at = growth_at - self.offset
         begin = np.clip(at, 0, last)
         end = np.clip(at + entries, 0, last)
-        zeroth = self.blocks[end] - self.blocks[begin]
-        raw_first = self.first[end] - self.first[begin]
-        raw_second = self.second[end] - self.second[begin]
+        before, until = self._moments(begin), self._moments(end)
+        zeroth, raw_first, raw_second = (b - a for a, b in zip(before, until, strict=True))
         shift = begin - 1  # j = index − shift
         first = raw_first - shift * zeroth
         second = raw_second - 2 * shift * raw_first + shift * shift * zeroth
