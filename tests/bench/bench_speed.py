@@ -23,19 +23,31 @@ def show(name: str, run: Measured | PeerRun, requests: int) -> None:
     )
 
 
+ROUNDS = 3
+"""Ours and the peer take turns; the best of each counts, as other work on the machine only ever slows one down."""
+
+
 @pytest.mark.parametrize("requests", [20_000, 100_000])
 def bench_against_the_peer(requests: int, tmp_path: Path) -> None:
     print(f"\n{requests:,} requests, 200 prompt and 300 output tokens, Poisson 10/s, one core each")
-    ours = measured(requests, 300, 10)
-    show("kvplan", ours, requests)
-    print(f"  {'':<22} of this {ours.simulate_s:.2f} s simulate(), {ours.metrics_s:.2f} s metrics")
     python = peer_python()
-    if python is None:
+    ours, peers = [], []
+    for round_ in range(ROUNDS):
+        ours.append(measured(requests, 300, 10))
+        if python is not None:
+            folder = tmp_path / str(round_)
+            folder.mkdir()
+            peers.append(run_peer(python, requests, 300, 10, folder))
+    mine = min(ours, key=lambda run: run.wall_s)
+    show("kvplan", mine, requests)
+    print(f"  {'':<22} of this {mine.simulate_s:.2f} s simulate(), {mine.metrics_s:.2f} s metrics")
+    if not peers:
         pytest.skip(f"the peer is not installed; to compare:\n{INSTALL}")
-    peer = run_peer(python, requests, 300, 10, tmp_path)
+    peer = min(peers, key=lambda run: run.wall_s)
     show("dynamo replay (peer)", peer, requests)
-    ratio = peer.wall_s / ours.wall_s
-    print(f"  kvplan is {ratio:.1f} times as fast")
+    ratios = [theirs.wall_s / our.wall_s for theirs, our in zip(peers, ours, strict=True)]
+    ratio = peer.wall_s / mine.wall_s
+    print(f"  kvplan is {ratio:.1f} times as fast (round by round: {', '.join(f'{r:.1f}' for r in ratios)})")
     assert ratio >= LEAST_RATIO
 
 
