@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simulator.errors import KvplanError
 from simulator.metrics_exact import sum_of_first, sum_of_first_squares
@@ -52,7 +53,7 @@ def step_blocks(replica: ReplicaLog, rows_per_block: int = ROWS_PER_BLOCK) -> It
 Moments = tuple[IntColumn, IntColumn, IntColumn]
 
 
-def _prefix_sums(values: IntColumn) -> IntColumn:
+def _prefix_sums(values: IntColumn | NDArray[np.int32]) -> IntColumn:
     sums = np.empty(len(values) + 1, dtype=np.int64)
     sums[0] = 0
     np.cumsum(values, out=sums[1:])
