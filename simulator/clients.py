@@ -68,7 +68,7 @@ class Client:
         """A request has ended, now: others may follow. Called only if ``reacts``."""
         if self.limit is not None:
             self.in_flight -= 1
-            if self.due and self.in_flight < self.limit:
+            if self.due:
                 self.in_flight += 1
                 self._later(self.due.popleft(), 0, self._send_later)
         for follower in self.followers.pop(row, ()):

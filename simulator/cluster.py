@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 from simpy import Environment
 
 from simulator.allocators.pools import PoolConfig, make_cache
 from simulator.clients import Client
 from simulator.engine import Replica
+from simulator.errors import InputError
 from simulator.inbox import Inbox, make_request
 from simulator.pass_recorder import PassRecorder
 from simulator.request import Request
@@ -55,8 +57,9 @@ def simulate(
         recorders: one per replica, told of every pass (needs ``stepwise``).
 
     Raises:
-        InputError: settings that contradict each other, or an unknown router.
+        InputError: settings that contradict each other, an unknown router, or arrivals out of order.
     """
+    _check_order(workload)
     env = Environment()
     log = RunLog(
         workload,
@@ -90,6 +93,19 @@ def simulate(
     env.run()
     _close(log, fleet)
     return log
+
+
+def _check_order(workload: Workload) -> None:
+    """Rows that wait for no other must stand in order of arrival: whoever sends them reads them in turn."""
+    alone = workload.after < 0
+    gaps = np.diff(workload.arrival_ps[alone])
+    if (gaps < 0).any():
+        row = int(alone.nonzero()[0][int((gaps < 0).argmax()) + 1])
+        raise InputError(
+            f"request {workload.request_id(row)!r} arrives before the one in front of it",
+            where=f"workload row {row}",
+            remedy="sort the rows by arrival (Workload.sorted_by_arrival)",
+        )
 
 
 def _inboxes(workload: Workload, engine: EngineConfig, router: str, seed: int, replicas: int) -> list[Inbox] | None:

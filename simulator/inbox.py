@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.request import Request
-from simulator.step_time.base import UNBOUNDED_STEPS
 from workloads.workload import IntColumn, Workload
 
-NEVER_PS = UNBOUNDED_STEPS
+NEVER_PS = (1 << 63) - 1
+"""Past the end of the clock: times are 64-bit integers in the log, 106.7 days of picoseconds."""
 CHUNK_ROWS = 16_384  # rows turned into Python numbers at a time
 
 
@@ -55,7 +55,13 @@ class Inbox:
         return cls(None, np.empty(0, dtype=np.int64), 0)
 
     def take(self, now_ps: int) -> list[Request]:
-        """All requests that have arrived by now."""
+        """All requests that have arrived by now.
+
+        Raises:
+            OverflowError: now is past the end of the clock.
+        """
+        if now_ps >= NEVER_PS:
+            raise OverflowError("the simulated clock runs past 106.7 days, the end of 64-bit picoseconds")
         taken = []
         names = self.workload.request_ids if self.workload else None
         while self.next_ps <= now_ps:
