@@ -21,6 +21,7 @@ from simulator.specs import GpuSpec, ModelSpec, Parallelism, model_from_config
 from simulator.step_time.base import StepTimeModel
 from simulator.step_time.config import build_step_time
 from simulator.suggestions import did_you_mean
+from simulator.weight_dtype import with_weight_dtype
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ def build_deployment(settings: ScenarioSettings) -> Deployment:
         memory = budget(model, gpu, parallelism, asked) if gpu else None
         layout = _layout(model, parallelism, resolved)
         pool, slots, warnings = _pool(settings.engine, layout, memory, resolved)
-        step_time = _step_time(settings, model, gpu, parallelism, resolved)
+        held = with_weight_dtype(model, resolved.weight_dtype)
+        step_time = _step_time(settings, held, gpu, parallelism, resolved)
     engine, notes = _filled(settings.engine, resolved)
     return Deployment(
         replace(settings, engine=engine),
@@ -276,8 +278,6 @@ def _filled(engine: EngineSettings, resolved: Resolved) -> tuple[EngineSettings,
         # vLLM then raises a budget that was not set to the context, so that every prompt fits one step.
         budget_tokens = engine.max_num_batched_tokens or max(resolved.max_num_batched_tokens, resolved.max_model_len)
         values["max_num_batched_tokens"] = budget_tokens
-    if engine.weight_dtype is not None:
-        notes.append("weight_dtype changes the memory alone: step times are those of the checkpoint's own weights")
     return replace(engine, **values), notes
 
 

@@ -24,6 +24,7 @@ from simulator.rank_memory import (
     stage_weight_bytes,
 )
 from simulator.specs import GpuSpec, ModelSpec, Parallelism
+from simulator.weight_dtype import with_weight_dtype
 
 _GIB = 1 << 30
 
@@ -106,7 +107,8 @@ def compute(model: ModelSpec, gpu: GpuSpec, parallelism: Parallelism, settings: 
     check_parallelism(model, parallelism)
     resolved = resolve(settings, model, gpu, parallelism)
     stages = pipeline_stages(model.num_layers, parallelism.pipeline_parallel_size)
-    ranks = tuple(_rank(model, gpu, parallelism, settings, resolved, stage) for stage in stages)
+    held = with_weight_dtype(model, resolved.weight_dtype)
+    ranks = tuple(_rank(held, gpu, parallelism, settings, resolved, stage) for stage in stages)
     holding = [rank for rank in ranks if rank.layout.bytes_per_block]
     if not holding:
         raise InputError(
@@ -167,7 +169,7 @@ def _rank(
         prefix_caching=settings.enable_prefix_caching,
         max_model_len=resolved.max_model_len,
     )
-    weights = stage_weight_bytes(model, stage, size, resolved.weight_dtype)
+    weights = stage_weight_bytes(model, stage, size)
     activations = activation_bytes(
         model,
         stage,

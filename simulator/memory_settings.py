@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from simulator.engine_defaults import engine_defaults
 from simulator.errors import InputError
-from simulator.rank_memory import check_weight_dtype
 from simulator.specs import DTYPE_BITS, GpuSpec, ModelSpec, Parallelism
+from simulator.weight_dtype import check_weight_dtype, weight_dtype_note
 
 _MOST = 1 << 50
 KV_DTYPES = ("auto", "bfloat16", "float16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_ds_mla", "int8", "nvfp4")
@@ -92,6 +92,7 @@ def resolve(settings: MemorySettings, model: ModelSpec, gpu: GpuSpec | None, par
     weight_dtype = None if settings.weight_dtype in (None, "auto") else settings.weight_dtype
     if weight_dtype is not None:
         check_weight_dtype(weight_dtype)
+        assumptions.append(weight_dtype_note(model, weight_dtype))
     return Resolved(
         settings.engine,
         fraction,

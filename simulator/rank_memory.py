@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from simulator.errors import InputError
-from simulator.model_config.quantization import WEIGHT_FORMATS
-from simulator.specs import DTYPE_BITS, ModelSpec, Parallelism, WeightGroup
+from simulator.specs import ModelSpec, Parallelism
 
 _GIB = 1 << 30
 _ENCODER_BYTES = 2  # vision encoders stay in 16 bit, also in quantised checkpoints
@@ -82,16 +81,8 @@ def _divides(model: ModelSpec, size: int) -> bool:
     return True
 
 
-def check_weight_dtype(weight_dtype: str) -> None:
-    if weight_dtype not in WEIGHT_FORMATS and DTYPE_BITS.get(weight_dtype) not in (16, 32):
-        known = sorted({*WEIGHT_FORMATS, "bfloat16", "float16", "float32"})
-        raise InputError(
-            f"weight_dtype {weight_dtype!r} is not known", where="weight_dtype", remedy=f"choose of {', '.join(known)}"
-        )
-
-
-def stage_weight_bytes(model: ModelSpec, stage: Stage, tensor_parallel_size: int, weight_dtype: str | None) -> int:
-    """Bytes of weights on one rank of a stage; ``weight_dtype`` None = as the checkpoint states.
+def stage_weight_bytes(model: ModelSpec, stage: Stage, tensor_parallel_size: int) -> int:
+    """Bytes of weights on one rank of a stage (in another format than the checkpoint's: ``with_weight_dtype``).
 
     Matrices are split over the ranks, K and V by as many as there are KV heads, norms and routers stand whole; the
     embedding is on the first stage, the LM head on the last (tied: one copy a stage that needs it).
@@ -101,34 +92,14 @@ def stage_weight_bytes(model: ModelSpec, stage: Stage, tensor_parallel_size: int
     for index in stage.layers:
         layer = model.layers[index]
         for group in layer.weights:
-            total += _group_bytes(group, weight_dtype) / _ways(group, size, layer.attention.kv_heads)
-    wide = 2 if weight_dtype is None or DTYPE_BITS.get(weight_dtype, 8) <= 16 else 4
-    embedding = model.embedding_bytes if weight_dtype is None else model.embedding_parameters * wide
-    head = model.lm_head_bytes if weight_dtype is None else model.lm_head_parameters * wide
+            total += group.bytes / group.ways(size, layer.attention.kv_heads)
     if stage.first:
-        total += (embedding + _ENCODER_BYTES * model.encoder_parameters) / size
+        total += (model.embedding_bytes + _ENCODER_BYTES * model.encoder_parameters) / size
     if stage.last:
         total += model.other_bytes
     if stage.last and not (model.tied_embeddings and stage.first):
-        total += head / size
+        total += model.lm_head_bytes / size
     return ceil(total)
-
-
-def _ways(group: WeightGroup, size: int, kv_heads: int) -> int:
-    if group.split == "replicated":
-        return 1
-    return min(size, max(1, kv_heads)) if group.split == "kv" else size
-
-
-def _group_bytes(group: WeightGroup, weight_dtype: str | None) -> float:
-    if weight_dtype is None:
-        return group.bytes
-    chosen = WEIGHT_FORMATS.get(weight_dtype) if group.quantizable else None
-    if chosen is None:
-        wide = DTYPE_BITS.get(weight_dtype, 16)
-        return group.parameters * max(wide, 16) / 8
-    scales = chosen.scale_bits / chosen.group if chosen.group else 0.0
-    return group.parameters * (chosen.bits + scales) / 8
 
 
 def activation_bytes(

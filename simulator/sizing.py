@@ -13,6 +13,7 @@ from simulator.memory_settings import MemorySettings, resolve
 from simulator.rank_memory import Stage, check_parallelism, pipeline_stages, stage_weight_bytes
 from simulator.sizing_text import budget_text, model_text
 from simulator.specs import GpuSpec, ModelSpec, Parallelism
+from simulator.weight_dtype import with_weight_dtype
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ def size(request: SizeRequest) -> SizeResult:
     tp = parallelism.tensor_parallel_size
     per_gpu = max(_kv_per_token(model, stage.layers, tp, kv_dtype) for stage in stages)
     whole = Stage(range(model.num_layers), True, True)
+    held = with_weight_dtype(model, resolved.weight_dtype)
     found = None if gpu is None else budget(model, gpu, parallelism, settings)
     return SizeResult(
         model=model,
@@ -71,8 +73,8 @@ def size(request: SizeRequest) -> SizeResult:
         kv_bytes_per_token=_kv_per_token(model, whole.layers, 1, kv_dtype, indexer=False),
         kv_bytes_per_token_per_gpu=per_gpu,
         sliding_cap_bytes=model.sliding_cap_bytes(float(kv_value_bytes(kv_dtype))),
-        weight_bytes=stage_weight_bytes(model, whole, 1, resolved.weight_dtype),
-        weight_bytes_per_gpu=max(stage_weight_bytes(model, s, tp, resolved.weight_dtype) for s in stages),
+        weight_bytes=stage_weight_bytes(held, whole, 1),
+        weight_bytes_per_gpu=max(stage_weight_bytes(held, s, tp) for s in stages),
         formula=(*_token_formula(model, kv_dtype), *(found.formula if found else ())),
         assumptions=found.assumptions if found else (*_bare_assumptions(resolved.assumptions), *model.notes),
         budget=found,

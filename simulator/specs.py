@@ -121,13 +121,21 @@ class WeightGroup:
     """Weights of one layer that tensor parallelism treats alike.
 
     ``sharded`` is divided by tp; ``kv`` (K and V projections) by min(tp, KV heads); ``experts`` like sharded;
-    ``replicated`` stands whole on every rank.
+    ``replicated`` stands whole on every rank. ``compute`` is the type that its matrix products run in on a GPU that has
+    it ("fp8", "int8", "fp4", "fp32"); "" = the model's 16-bit type, to which weights of fewer bits are widened.
     """
 
     split: Split
     parameters: int
     bytes: int
     quantizable: bool
+    compute: str = ""
+
+    def ways(self, tensor_parallel_size: int, kv_heads: int) -> int:
+        """Into how many parts tensor parallelism divides it, in a layer with so many KV heads."""
+        if self.split == "replicated":
+            return 1
+        return min(tensor_parallel_size, max(1, kv_heads)) if self.split == "kv" else tensor_parallel_size
 
 
 @dataclass(frozen=True)
@@ -150,6 +158,7 @@ class ModelSpec:
         linear_weight_bytes_per_parameter: of the linear layers, scales included.
         layers: every layer in order; ``attention`` is the same, grouped.
         intermediate_size: the widest MLP activation a token has (for activation memory).
+        lm_head_compute: as ``WeightGroup.compute``.
         other_bytes: of what stands outside the layers: final norm, projections beside the embedding.
         kv_cache_dtype: what the checkpoint asks the KV cache to be kept in; None = nothing.
         parameters_exact: False where the KV shapes are sure but some weights are estimated (see ``notes``).
@@ -183,6 +192,7 @@ class ModelSpec:
     intermediate_size: int = 0
     embedding_bytes: int = 0
     lm_head_bytes: int = 0
+    lm_head_compute: str = ""
     other_bytes: int = 0
     kv_cache_dtype: str | None = None
     parameters_exact: bool = True

@@ -48,15 +48,17 @@ def attention_groups(draw: st.DrawFn) -> tuple[AttentionLayers, ...]:
 @st.composite
 def models(draw: st.DrawFn) -> ModelSpec:
     experts = draw(st.sampled_from((0, 8, 128)))
+    width = draw(st.sampled_from((2.0, 1.0, 0.5625)))
     return model(
         draw(attention_groups()),
         hidden_size=draw(st.sampled_from((256, 2048, 7168))),
         vocab_size=draw(st.sampled_from((1000, 151_936))),
-        dense=draw(st.integers(1_000_000, 70_000_000_000)),
-        bytes_per_parameter=draw(st.sampled_from((2.0, 1.0, 0.5625))),
+        dense=16 * draw(st.integers(60_000, 4_000_000_000)),  # whole bytes at 4.5 bits
+        bytes_per_parameter=width,
+        compute=draw(st.sampled_from(("fp8", "int8", "fp4", ""))) if width < 2 else "",
         experts=experts,
         experts_per_token=draw(st.sampled_from((1, 2, 8))) if experts else 0,
-        parameters_per_expert=draw(st.integers(100_000, 200_000_000)) if experts else 0,
+        parameters_per_expert=16 * draw(st.integers(6_000, 12_000_000)) if experts else 0,
         moe_layers=draw(st.integers(1, 60)) if experts else 0,
     )
 

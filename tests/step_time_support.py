@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from simulator.specs import AttentionLayers, GpuSpec, ModelSpec
+from math import ceil
+
+from simulator.specs import AttentionLayers, GpuSpec, LayerSpec, ModelSpec, WeightGroup
 from simulator.step_time.base import Batch
 
 
@@ -37,12 +39,24 @@ def model(
     vocab_size: int = 128_256,
     dense: int = 1 << 30,
     bytes_per_parameter: float = 2.0,
+    compute: str | None = None,
     experts: int = 0,
     experts_per_token: int = 0,
     parameters_per_expert: int = 0,
     moe_layers: int = 0,
 ) -> ModelSpec:
-    """A model by inline sizes; ``dense`` = parameters of the linear layers that every token passes."""
+    """A model by inline sizes; ``dense`` = parameters of the linear layers that every token passes.
+
+    ``compute``: what the weights are made for; None = fp8 where a parameter takes a byte. All weights stand in the
+    first of ``layers``, which is enough for step times.
+    """
+    made_for = ("fp8" if bytes_per_parameter == 1.0 else "") if compute is None else compute
+    counts = (("sharded", dense), ("experts", moe_layers * experts * parameters_per_expert))
+    weights = tuple(
+        WeightGroup(split, count, ceil(count * bytes_per_parameter), True, made_for)  # type: ignore[arg-type]
+        for split, count in counts
+        if count
+    )
     layers = sum(group.count for group in attention)
     embedding = hidden_size * vocab_size
     active = dense + 2 * embedding + moe_layers * experts_per_token * parameters_per_expert
@@ -69,6 +83,8 @@ def model(
         linear_weight_bytes_per_parameter=bytes_per_parameter,
         expert_weight_bytes_per_parameter=bytes_per_parameter,
         dtype="bfloat16",
+        layers=(LayerSpec(attention[0], weights),),
+        lm_head_bytes=2 * embedding,
     )
 
 

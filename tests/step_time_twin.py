@@ -40,8 +40,9 @@ def step_s(
 
 
 def linear_flop_per_s(model: ModelSpec, gpu: GpuSpec, c: Calibration) -> float:
-    if model.linear_weight_bytes_per_parameter == 1 and "fp8" in gpu.flop_per_s:
-        return gpu.flop_per_s["fp8"] * c.compute_efficiency_8bit
+    made_for = model.layers[0].weights[0].compute  # all weights have one format
+    if made_for in gpu.flop_per_s:
+        return gpu.flop_per_s[made_for] * c.compute_efficiency_8bit
     return gpu.flop_per_s["bf16"] * c.compute_efficiency
 
 

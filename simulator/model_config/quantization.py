@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import translate
 from typing import Any
 
@@ -23,12 +23,14 @@ class Format:
     """One way to store a matrix: ``bits`` a value, and ``scale_bits`` for each group of ``group`` inputs.
 
     ``block`` is fp8's square block (rows, columns) with one scale; 0 groups means one scale an output channel.
+    ``compute`` is the type of its matrix products where activations are quantised too; "" = widened to 16 bit.
     """
 
     bits: float
     group: int = 0
     scale_bits: float = 32
     block: tuple[int, int] | None = None
+    compute: str = ""
 
     def matrix_bytes(self, linear: Linear) -> float:
         values = linear.inputs * linear.outputs
@@ -41,10 +43,10 @@ class Format:
         return (values * self.bits + scales * self.scale_bits) / 8
 
 
-NVFP4 = Format(4, 16, 8)  # one fp8 scale per 16 values
+NVFP4 = Format(4, 16, 8, compute="fp4")  # one fp8 scale per 16 values
 MXFP4 = Format(4, 32, 8)  # one power-of-two scale per 32 values
-FP8_CHANNEL = Format(8)
-INT8_CHANNEL = Format(8)
+FP8_CHANNEL = Format(8, compute="fp8")
+INT8_CHANNEL = Format(8, compute="int8")
 
 # What `--weight-dtype` and engines' own online quantisation may ask for.
 WEIGHT_FORMATS: dict[str, Format] = {
@@ -72,8 +74,12 @@ class Quantization:
 
     def linear_bytes(self, name: str, linear: Linear) -> float:
         """Bytes of one copy's matrix."""
+        return self.stored(name, linear)[0]
+
+    def stored(self, name: str, linear: Linear) -> tuple[float, str]:
+        """(bytes of one copy's matrix, type of its products: see ``Format.compute``)."""
         chosen = self.choose(canonical(name)) if self.choose and linear.quantizable else None
-        return chosen.matrix_bytes(linear) if chosen else linear.matrix * self.dtype_bytes
+        return (chosen.matrix_bytes(linear), chosen.compute) if chosen else (linear.matrix * self.dtype_bytes, "")
 
     def head_bytes(self, head: Linear) -> float:
         return self.head_format.matrix_bytes(head) if self.head_format else head.matrix * self.dtype_bytes
@@ -128,7 +134,7 @@ def _base_format(section: Fields) -> Format:
         return Format(bits, max(group, 0), 16 + bits)
     if method in ("fp8", "fbgemm_fp8"):
         size = section.items("weight_block_size", length=2)
-        return Format(8, block=(int(size[0]), int(size[1]))) if size else FP8_CHANNEL
+        return Format(8, block=(int(size[0]), int(size[1])), compute="fp8") if size else FP8_CHANNEL
     if method == "mxfp4":
         return MXFP4
     if method == "bitsandbytes":
@@ -153,15 +159,29 @@ def _from_groups(section: Fields) -> Format:
         if isinstance(algorithm, str):
             return _algorithm(section, algorithm, 0)
         raise section.missing("config_groups")
-    weights = [g.get("weights") for g in groups.values() if isinstance(g, Mapping) and g.get("weights")]
-    formats = {_weights_format(section, entry) for entry in weights if isinstance(entry, Mapping)}
+    found = [
+        replace(_weights_format(section, group["weights"]), compute=_activations_compute(group))
+        for group in groups.values()
+        if isinstance(group, Mapping) and isinstance(group.get("weights"), Mapping)
+    ]
+    formats = {replace(stored, compute="") for stored in found}
     if len(formats) != 1:
         raise InputError(
             f"config_groups has {len(formats)} kinds of weights; one is understood without quantized_layers",
             where=section.where,
             remedy="give the checkpoint's quantized_layers",
         )
-    return formats.pop()
+    computes = {stored.compute for stored in found}
+    return replace(found[0], compute=computes.pop() if len(computes) == 1 else "")
+
+
+def _activations_compute(group: Mapping[str, Any]) -> str:
+    """The type of a group's matrix products: that of its activations, where they are quantised."""
+    activations = group.get("input_activations")
+    if not isinstance(activations, Mapping) or activations.get("num_bits") not in (4, 8):
+        return ""
+    kind = "fp" if activations.get("type") == "float" else "int"
+    return f"{kind}{activations['num_bits']}"
 
 
 def _weights_format(section: Fields, entry: Mapping[str, Any]) -> Format:
@@ -186,6 +206,14 @@ def _modelopt_format(section: Fields, entry: Any) -> Format:
 
 def _algorithm(section: Fields, algorithm: str, group: int) -> Format:
     name = algorithm.upper()
+    stored = _algorithm_format(name, group)
+    if stored is not None:
+        weights_alone = "A16" in name or name.endswith("_WO")
+        return replace(stored, compute="") if weights_alone else stored
+    raise InputError(f"quant_algo {algorithm!r} is not understood", where=section.where)
+
+
+def _algorithm_format(name: str, group: int) -> Format | None:
     if name.endswith("NVFP4"):
         return NVFP4
     if name.startswith("FP8"):
@@ -193,10 +221,10 @@ def _algorithm(section: Fields, algorithm: str, group: int) -> Format:
     if name.endswith("MXFP4") or name.startswith("MXFP4"):
         return MXFP4
     if name.startswith(("W4A16", "W4A8", "INT4")):
-        return Format(4, group or 128, 16)
+        return Format(4, group or 128, 16, compute="fp8" if name.startswith("W4A8") else "")
     if name.startswith(("INT8", "W8A8")):
         return INT8_CHANNEL
-    raise InputError(f"quant_algo {algorithm!r} is not understood", where=section.where)
+    return None
 
 
 def _kv_dtype(section: Fields) -> str | None:

@@ -53,6 +53,7 @@ def add_up(blueprint: Blueprint, fields: Fields, *, name: str, source: str, arch
         intermediate_size=_widest(blueprint),
         embedding_bytes=embedding_bytes,
         lm_head_bytes=head_bytes,
+        lm_head_compute=quantization.head_format.compute if quantization.head_format else "",
         other_bytes=ceil(outside * dtype_bytes),
         kv_cache_dtype=quantization.kv_cache_dtype,
         parameters_exact=blueprint.parameters_exact,
@@ -82,19 +83,20 @@ def _parameters(linear: Linear) -> int:
 
 
 def _layer(blueprint: Blueprint, index: int, layer: Layer, quantization: Quantization, dtype_bytes: float) -> LayerSpec:
-    parameters: dict[tuple[Split, bool], int] = defaultdict(int)
-    sizes: dict[tuple[Split, bool], float] = defaultdict(float)
+    parameters: dict[tuple[Split, bool, str], int] = defaultdict(int)
+    sizes: dict[tuple[Split, bool, str], float] = defaultdict(float)
     for linear in layer.linears:
         name = f"{blueprint.prefix}{index}.{linear.name}"
-        key = (linear.split, linear.quantizable)
+        matrix_bytes, compute = quantization.stored(name, linear)
+        key = (linear.split, linear.quantizable, compute)
         parameters[key] += _parameters(linear)
-        sizes[key] += linear.copies * (quantization.linear_bytes(name, linear) + linear.bias_values * dtype_bytes)
+        sizes[key] += linear.copies * (matrix_bytes + linear.bias_values * dtype_bytes)
     if layer.other:
-        parameters["replicated", False] += layer.other
-        sizes["replicated", False] += layer.other * dtype_bytes
+        parameters["replicated", False, ""] += layer.other
+        sizes["replicated", False, ""] += layer.other * dtype_bytes
     groups = tuple(
-        WeightGroup(split, count, ceil(sizes[split, quantizable]), quantizable)
-        for (split, quantizable), count in parameters.items()
+        WeightGroup(split, count, ceil(sizes[split, quantizable, compute]), quantizable, compute)
+        for (split, quantizable, compute), count in parameters.items()
     )
     return LayerSpec(layer.attention, groups)
 

@@ -36,7 +36,11 @@ class RankAttention:
 
 @dataclass(frozen=True)
 class RankWork:
-    """The share of one rank. MoE: ``expert_*`` are of one expert in one layer."""
+    """The share of one rank. MoE: ``expert_*`` are of one expert in one layer.
+
+    Attributes:
+        dense_computes, expert_computes: (type of matrix products as ``WeightGroup.compute``, share of the parameters).
+    """
 
     tensor_parallel_size: int
     layers: int
@@ -44,13 +48,16 @@ class RankWork:
     vocab_size: int
     dense_bytes: float
     dense_parameters: float
+    dense_computes: tuple[tuple[str, float], ...]
     expert_layers: int
     experts: int
     experts_per_token: int
     expert_bytes: float
     expert_parameters: float
+    expert_computes: tuple[tuple[str, float], ...]
     head_bytes: float
     head_parameters: float
+    head_compute: str
     attention: tuple[RankAttention, ...]
 
     def distinct_experts(self, tokens: int) -> float:
@@ -71,39 +78,38 @@ class RankWork:
 def rank_work(model: ModelSpec, tensor_parallel_size: int, kv_dtype_bytes: float) -> RankWork:
     """The rank's share of a model: the largest one, where heads do not divide evenly."""
     tp = tensor_parallel_size
-    if model.layers:
-        groups = [(group, _ways(group, layer.attention, tp)) for layer in model.layers for group in layer.weights]
-        dense = [(group, ways) for group, ways in groups if group.split != "experts"]
-        dense_bytes = sum(group.bytes / ways for group, ways in dense)
-        dense_parameters = sum(group.parameters / ways for group, ways in dense)
-    else:  # a model given by inline sizes: its totals are all there is
-        dense_parameters = model.dense_linear_parameters / tp
-        dense_bytes = dense_parameters * model.linear_weight_bytes_per_parameter
+    groups = [(group, group.ways(tp, layer.attention.kv_heads)) for layer in model.layers for group in layer.weights]
+    dense = [(group, ways) for group, ways in groups if group.split != "experts"]
+    experts = [(group, ways) for group, ways in groups if group.split == "experts"]
+    copies = max(1, model.num_experts * model.num_moe_layers)
     return RankWork(
         tensor_parallel_size=tp,
         layers=model.num_layers,
         hidden_size=model.hidden_size,
         vocab_size=model.vocab_size,
-        dense_bytes=dense_bytes,
-        dense_parameters=dense_parameters,
+        dense_bytes=sum(group.bytes / ways for group, ways in dense),
+        dense_parameters=sum(group.parameters / ways for group, ways in dense),
+        dense_computes=_computes(dense),
         expert_layers=model.num_moe_layers,
         experts=model.num_experts,
         experts_per_token=model.experts_per_token,
-        expert_bytes=model.parameters_per_expert * model.expert_weight_bytes_per_parameter / tp,
-        expert_parameters=model.parameters_per_expert / tp,
-        head_bytes=(model.lm_head_bytes or model.lm_head_parameters * ACTIVATION_BYTES) / tp,
+        expert_bytes=sum(group.bytes / ways for group, ways in experts) / copies,
+        expert_parameters=sum(group.parameters / ways for group, ways in experts) / copies,
+        expert_computes=_computes(experts),
+        head_bytes=model.lm_head_bytes / tp,
         head_parameters=model.lm_head_parameters / tp,
+        head_compute=model.lm_head_compute,
         attention=tuple(_rank_attention(group, tp, kv_dtype_bytes) for group in model.attention),
     )
 
 
-def _ways(group: WeightGroup, attention: AttentionLayers, tp: int) -> int:
-    """Into how many parts tensor parallelism divides a group of weights."""
-    if group.split == "replicated":
-        return 1
-    if group.split == "kv":
-        return max(1, min(tp, attention.kv_heads))
-    return tp
+def _computes(groups: list[tuple[WeightGroup, int]]) -> tuple[tuple[str, float], ...]:
+    """Which share of the rank's parameters computes in which type, the largest first."""
+    counts: dict[str, float] = {}
+    for group, ways in groups:
+        counts[group.compute] = counts.get(group.compute, 0.0) + group.parameters / ways
+    total = sum(counts.values())
+    return tuple((compute, counts[compute] / total) for compute in sorted(counts, key=lambda key: -counts[key]))
 
 
 def _rank_attention(group: AttentionLayers, tp: int, kv_dtype_bytes: float) -> RankAttention:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from simulator.calibration import Calibration
 from simulator.errors import InputError
 from simulator.specs import GpuSpec, ModelSpec
+from simulator.step_time.rank_work import RankWork
+
+Shares = tuple[tuple[str, float], ...]
 
 _DTYPE_OF_COMPUTE = {
     "bfloat16": "bf16",
@@ -15,16 +18,27 @@ _DTYPE_OF_COMPUTE = {
     "fp16": "fp16",
     "half": "fp16",
 }
-_EIGHT_BIT = ("fp8", "int8")
+_NARROW = ("fp8", "int8", "fp4", "int4")
+_NARROW_BYTES = 1.9  # a mean below this: most weights have fewer than 16 bits
 
 
 @dataclass(frozen=True)
 class LinearRates:
-    """Of linear layers whose weights share one format."""
+    """Of linear layers that are run alike.
+
+    Attributes:
+        flop_per_s: harmonic mean over ``computes``: parts of a step follow one another.
+        computes: (compute dtype, share of the parameters), the largest first.
+    """
 
     bytes_per_s: float
     flop_per_s: float
-    compute_dtype: str
+    computes: tuple[tuple[str, float], ...]
+
+    @property
+    def compute_dtype(self) -> str:
+        """That of most parameters."""
+        return self.computes[0][0]
 
 
 @dataclass(frozen=True)
@@ -33,6 +47,7 @@ class Rates:
 
     Attributes:
         activations_bytes_per_s: of everything else in memory: activations, recurrent state.
+        widened: narrow types that the weights are made for and the GPU lacks: they compute in 16 bit.
     """
 
     dense: LinearRates
@@ -41,11 +56,13 @@ class Rates:
     activations_bytes_per_s: float
     kv_bytes_per_s: float
     attention_flop_per_s: float
+    widened: tuple[str, ...]
 
 
 def rates(
     gpu: GpuSpec,
     model: ModelSpec,
+    work: RankWork,
     calibration: Calibration,
     kv_dtype_bytes: float,
     compute_dtype: str | None = None,
@@ -53,6 +70,7 @@ def rates(
     """Rates of one GPU for one model.
 
     Args:
+        work: one rank's weights: their bytes, and the type they are made to compute in.
         compute_dtype: of the linear layers and experts; None = by the weights (see ``_compute_dtype``).
 
     Raises:
@@ -60,28 +78,39 @@ def rates(
     """
     sixteen = _sixteen_bit(gpu, model)
 
-    def linear(bytes_per_parameter: float, dtype: str | None) -> LinearRates:
-        chosen = dtype or _compute_dtype(gpu, sixteen, bytes_per_parameter)
-        narrow, eight = bytes_per_parameter < 1.9, chosen in _EIGHT_BIT
+    def linear(size: float, parameters: float, made_for: Shares, forced: str | None = None) -> LinearRates:
+        narrow = size < _NARROW_BYTES * parameters
         memory = calibration.memory_efficiency_8bit if narrow else calibration.memory_efficiency
-        compute = calibration.compute_efficiency_8bit if eight else calibration.compute_efficiency
-        peak = _peak(gpu, chosen)
-        return LinearRates(gpu.bandwidth_bytes_per_s * memory, peak * compute, chosen)
+        shares: dict[str, float] = {}
+        for made, share in made_for or (("", 1.0),):
+            dtype = forced or _compute_dtype(gpu, sixteen, made)
+            shares[dtype] = shares.get(dtype, 0.0) + share
+        seconds = 0.0
+        for dtype, share in shares.items():
+            reached = calibration.compute_efficiency_8bit if dtype in _NARROW else calibration.compute_efficiency
+            seconds += share / (_peak(gpu, dtype) * reached)
+        computes = tuple(sorted(shares.items(), key=lambda item: -item[1]))
+        return LinearRates(gpu.bandwidth_bytes_per_s * memory, 1.0 / seconds, computes)
 
+    head_computes = ((work.head_compute, 1.0),)
+    wanted = {made for made, _ in (*work.dense_computes, *work.expert_computes, *head_computes)} & set(_NARROW)
     kv = calibration.kv_read_efficiency if kv_dtype_bytes > 1.0 else calibration.kv_read_efficiency_8bit
     return Rates(
-        dense=linear(model.linear_weight_bytes_per_parameter, compute_dtype),
-        experts=linear(model.expert_weight_bytes_per_parameter, compute_dtype),
-        head=linear(2.0, sixteen),
+        dense=linear(work.dense_bytes, work.dense_parameters, work.dense_computes, compute_dtype),
+        experts=linear(work.expert_bytes, work.expert_parameters, work.expert_computes, compute_dtype),
+        head=linear(work.head_bytes, work.head_parameters, head_computes),
         activations_bytes_per_s=gpu.bandwidth_bytes_per_s * calibration.memory_efficiency,
         kv_bytes_per_s=gpu.bandwidth_bytes_per_s * kv,
         attention_flop_per_s=_peak(gpu, sixteen) * calibration.attention_compute_efficiency,
+        widened=() if compute_dtype else tuple(sorted(wanted - set(gpu.flop_per_s))),
     )
 
 
-def _compute_dtype(gpu: GpuSpec, sixteen: str, bytes_per_parameter: float) -> str:
-    """8-bit weights compute in fp8 where the GPU can; 4-bit ones are widened to 16 bit in the kernel (AWQ, GPTQ)."""
-    return "fp8" if 0.9 < bytes_per_parameter < 1.9 and "fp8" in gpu.flop_per_s else sixteen
+def _compute_dtype(gpu: GpuSpec, sixteen: str, made_for: str) -> str:
+    """What weights made for one type compute in; those of fewer than 16 bits are widened where the GPU lacks it."""
+    if made_for in gpu.flop_per_s or (made_for and made_for not in _NARROW):
+        return made_for  # fp32 has nothing to fall back on: _peak says what is missing
+    return sixteen
 
 
 def _sixteen_bit(gpu: GpuSpec, model: ModelSpec) -> str:

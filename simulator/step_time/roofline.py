@@ -52,9 +52,9 @@ class Roofline:
         _check(gpu, parallelism, kv_dtype_bytes)
         self.calibration = calibration
         self.work: RankWork = rank_work(model, parallelism.tensor_parallel_size, kv_dtype_bytes)
-        self.rates: Rates = rates(gpu, model, calibration, kv_dtype_bytes, compute_dtype)
+        self.rates: Rates = rates(gpu, model, self.work, calibration, kv_dtype_bytes, compute_dtype)
         self.collective: Collective = collective(gpu, calibration, parallelism.tensor_parallel_size)
-        self.assumptions = _assumptions(model, self.rates)
+        self.assumptions = _assumptions(model, gpu, self.rates)
         self._bandwidth_bytes_per_s = gpu.bandwidth_bytes_per_s
         self._attention = attention_cost(self.work.attention, self.rates)
         self._context_ps = self._attention.context_ps
@@ -206,11 +206,20 @@ def _check(gpu: GpuSpec, parallelism: Parallelism, kv_dtype_bytes: float) -> Non
         )
 
 
-def _assumptions(model: ModelSpec, chosen: Rates) -> tuple[str, ...]:
+def _computes_text(linear: LinearRates) -> str:
+    shares = [f"{dtype} ({share:.0%})" for dtype, share in linear.computes if round(100 * share)]
+    return " and ".join(shares) if len(shares) > 1 else linear.compute_dtype
+
+
+def _assumptions(model: ModelSpec, gpu: GpuSpec, chosen: Rates) -> tuple[str, ...]:
     """What the numbers rest on beyond the calibration, for the report."""
     kinds = {group.kind for group in model.attention}
-    notes = [f"linear layers compute in {chosen.dense.compute_dtype}"]
+    notes = [f"linear layers compute in {_computes_text(chosen.dense)}"]
+    if chosen.widened:
+        notes.append(f"no {' or '.join(chosen.widened)} peak is known for {gpu.name}: such weights compute in 16 bit")
     if model.num_experts:
+        if chosen.experts.computes != chosen.dense.computes:
+            notes.append(f"experts compute in {_computes_text(chosen.experts)}")
         notes.append("experts are picked uniformly and independently; real routers hit fewer different ones")
     if "mla" in kinds:
         forms = {
