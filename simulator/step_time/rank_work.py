@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simulator.errors import InputError
 from simulator.specs import AttentionLayers, ModelSpec, WeightGroup
 
 ACTIVATION_BYTES = 2  # activations and logits travel in 16 bit
@@ -76,7 +77,15 @@ class RankWork:
 
 
 def rank_work(model: ModelSpec, tensor_parallel_size: int, kv_dtype_bytes: float) -> RankWork:
-    """The rank's share of a model: the largest one, where heads do not divide evenly."""
+    """The rank's share of a model: the largest one, where heads do not divide evenly.
+
+    Raises:
+        InputError: the model's layers are not given: its weights would take no time.
+    """
+    if not model.layers:
+        raise InputError(
+            f"{model.name} has no layers to weigh", where="model", remedy="build it with specs.model_from_config"
+        )
     tp = tensor_parallel_size
     groups = [(group, group.ways(tp, layer.attention.kv_heads)) for layer in model.layers for group in layer.weights]
     dense = [(group, ways) for group, ways in groups if group.split != "experts"]

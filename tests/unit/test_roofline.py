@@ -229,6 +229,8 @@ def test_what_is_not_modelled_is_refused() -> None:
         perfect(compute_dtype="int4")
     with pytest.raises(InputError, match="tensor_parallel_size is 0"):
         perfect(ranks=0)
+    with pytest.raises(InputError, match="no layers to weigh"):
+        perfect(replace(model(ONE_LAYER), layers=()))
     with pytest.raises(InputError, match="bandwidth"):
         perfect(card=replace(ROUND, bandwidth_bytes_per_s=0.0))
     with pytest.raises(InputError, match="kv_dtype_bytes"):
