@@ -43,17 +43,17 @@ def steps_until(duration_ps: int, growth_ps: int, wait_ps: int) -> int:
     """The smallest number of steps, at least one, that together last ``wait_ps`` or longer."""
     if wait_ps <= duration_ps:
         return 1
-    if growth_ps == 0:
-        return -(-wait_ps // duration_ps)
-    # The positive root of growth/2 n² + (duration - growth/2) n = wait, then to the exact integer.
-    b = duration_ps - growth_ps / 2
-    n = int((sqrt(b * b + 2.0 * growth_ps * wait_ps) - b) / growth_ps)
+    n = -(-wait_ps // duration_ps)  # exact without growth, else too many
+    if growth_ps * n * n > duration_ps:
+        # The positive root of growth/2 n² + (duration - growth/2) n = wait, near the exact integer.
+        b = duration_ps - growth_ps / 2
+        n = int((sqrt(b * b + 2.0 * growth_ps * wait_ps) - b) / growth_ps)
     together = n * duration_ps + growth_ps * (n * (n - 1) // 2)
     while together < wait_ps:
         together += duration_ps + n * growth_ps
         n += 1
     last = duration_ps + (n - 1) * growth_ps
-    while n > 1 and together - last >= wait_ps:
+    while together - last >= wait_ps:
         together -= last
         last -= growth_ps
         n -= 1

@@ -11,7 +11,7 @@ from simpy.events import Event
 from simulator.clock import ARRIVAL, FINISH, PASS, Alarm, steps_duration, steps_until
 from simulator.inbox import NEVER_PS, Inbox
 from simulator.request import Request, RequestState
-from simulator.run_writer import RunWriter
+from simulator.run_writer import PACK_SEGMENT, RunWriter
 from simulator.schedulers.chunked_prefill import ChunkedPrefill
 from simulator.schedulers.plan import Plan
 from simulator.schedulers.servable import Servable, longest_prefill_steps
@@ -128,7 +128,9 @@ class Replica:
         if reason:
             request.state = RequestState.REJECTED
             self.writer.rejected(request, reason)
-            self._ended(request)
+            self.outstanding -= 1
+            if self.on_end is not None:
+                self.on_end(request)
             return False
         if self.recorder:
             self.recorder.arrived(request)
@@ -150,36 +152,119 @@ class Replica:
     # -- the process ------------------------------------------------------------------------------------------
 
     def _run(self) -> Waits:
-        scheduler, inbox, coupled, recorder = self.scheduler, self.inbox, self.coupled, self.recorder
+        """Pass after pass. One long function on purpose: it is the hot loop, and in it names cost less than calls."""
+        env, scheduler, inbox, coupled, recorder = self.env, self.scheduler, self.inbox, self.coupled, self.recorder
+        kv, decoders, plan, waiting = self.kv, scheduler.decoders, scheduler.plan, scheduler.waiting
+        running, batch, hold, step_time, windows = (
+            scheduler.running,
+            plan.batch,
+            scheduler.hold,
+            self.step_time,
+            self.windows,
+        )
+        write, growth_blocks, pool = self.writer.log.segments.frombytes, self.writer.log.growth_blocks, kv.pool
+        segment, step, watched = EMPTY_SEGMENT, 0, recorder is not None or self.max_steps is not None
         while True:
             start = self.now  # stays the start of the leap until it is over
             if inbox.next_ps <= start:
                 for request in inbox.take(start):
                     self._accept(request)
-            plan = scheduler.schedule(self.step, start)
-            if not (plan.batch.tokens or plan.preempted):  # nothing can change before the next arrival
-                if recorder and scheduler.waiting:
+            scheduler.schedule(step, start)
+            if not (batch.tokens or plan.preempted):  # nothing can change before the next arrival
+                if recorder and waiting:
                     recorder.stalled(self, plan)
                 if not coupled and inbox.next_ps == NEVER_PS:
                     return
                 yield from self._sleep()
                 continue
-            segment, steps = self._plan_leap(plan, start)
-            if recorder:
-                recorder.scheduled(self, plan, segment.duration_ps)
+            # How long the steps last, and for how many of them the plan holds.
+            steps, most = 1, self.most_steps
+            if windows:
+                batch.windowed, most = windows.read(step, plan.skipped, most)
+            segment = step_time.segment(batch) if batch.tokens else EMPTY_SEGMENT
+            duration, growth, steps = segment
+            stable = plan.stable
+            if stable:
+                if most < steps:
+                    steps = most
+                if decoders.soonest - step < steps:
+                    steps = decoders.soonest - step
+                if steps > 1:
+                    steps = 1 + kv.horizon(step + 1, steps - 1)
+                    wait = inbox.next_ps - start
+                    if wait < steps * (duration + growth * steps) and (scheduler.heeds_all or not waiting):
+                        at = steps_until(duration, growth, wait)
+                        if at < steps:
+                            steps = at
+            else:
+                steps = 1
+            if watched:
+                steps = self._watch(plan, segment, steps)
             if coupled:
                 yield self._set_alarm(segment, steps)
                 steps, self._leap = self._leap, 0
-            self._finish_leap(plan, segment, steps)
-            if plan.batch.sampled:
+            # The steps have run: log them, apply their tokens, let go of whoever ended.
+            used = pool.total_slots - kv.free_units * pool.block_size
+            n, context = plan.decodes, batch.context
+            if stable:  # decoders only: tokens, samples, running requests and stored tokens are all theirs
+                write(
+                    PACK_SEGMENT(
+                        step, steps, start, duration, growth if steps > 1 else 0, n, n, n, n, context, n, context, used,
+                        plan.head_wait, len(growth_blocks),
+                    )
+                )  # fmt: skip
+                self.now = start + steps * duration + growth * (steps * (steps - 1) // 2)
+                decoders.stored_tokens += steps * n
+                if steps > 1:
+                    growth_blocks.extend(kv.advance(step + 1, steps - 1))
+                    hold.executed_steps += steps - 1
+                self.step = step = step + steps
+                if decoders.soonest <= step:  # with a stable plan only decoders can end
+                    self._finish(scheduler.complete(step, self.now))
+                elif recorder:
+                    recorder.ended(self, [])
                 self._fruitless_steps = 0
-            elif self._goes_in_circles():
-                return
-            if self.step == self.max_steps:
+            else:
+                write(
+                    PACK_SEGMENT(
+                        step, 1, start, duration, 0, batch.tokens, n, batch.sampled, plan.regular, context,
+                        len(running), plan.stored_tokens, used, plan.head_wait, len(growth_blocks),
+                    )
+                )  # fmt: skip
+                self.now = start + duration
+                if plan.irregular:
+                    self.writer.tokens_out_of_step(plan, start, self.now)
+                scheduler.advance(step)
+                self.step = step = step + 1
+                self._finish(scheduler.complete(step, self.now))
+                if batch.sampled:
+                    self._fruitless_steps = 0
+                elif self._goes_in_circles():
+                    return
+            if step == self.max_steps:
                 self.cut_short = True
                 return
-            if coupled and self.env.peek() == self.env.now:
-                yield Alarm(self.env, 0, PASS + self.number)  # others end or arrive now: they come first
+            if coupled and env.peek() == env.now:
+                yield Alarm(env, 0, PASS + self.number)  # others end or arrive now: they come first
+
+    def _watch(self, plan: Plan, segment: Segment, steps: int) -> int:
+        """Tells the recorder of a pass, and keeps the leap within the step limit."""
+        if self.recorder:
+            self.recorder.scheduled(self, plan, segment.duration_ps)
+        return steps if self.max_steps is None else min(steps, self.max_steps - self.step)
+
+    def _finish(self, ended: list[Request]) -> None:
+        """Lets go of the requests that end now; decoding ones that have just begun join the window sums."""
+        if self.recorder:
+            self.recorder.ended(self, ended)
+        if self.windows:
+            self.windows.join(self.scheduler.plan.completing, self.step)
+        for request in ended:
+            self.writer.finished(request, self.now)
+            self.kv.release(request)
+            self.outstanding -= 1
+            if self.on_end is not None:
+                self.on_end(request)
 
     def _sleep(self) -> Waits:
         """Waits for the next arrival, and for all others of the same time."""
@@ -207,60 +292,6 @@ class Replica:
         self._alarm = Alarm(self.env, steps_duration(duration, growth, steps), FINISH + self.number)
         return self._alarm
 
-    def _plan_leap(self, plan: Plan, start: int) -> tuple[Segment, int]:
-        """Asks everyone how long the steps last and for how many of them the plan holds."""
-        batch = plan.batch
-        if not batch.tokens:
-            return EMPTY_SEGMENT, 1
-        most = self.most_steps
-        if self.windows:
-            batch.windowed, most = self.windows.read(self.step, plan.skipped, most)
-        segment = self.step_time.segment(batch)
-        if not plan.stable:
-            return segment, 1
-        duration, growth, steps = segment
-        if most < steps:
-            steps = most
-        if self.max_steps and self.max_steps - self.step < steps:
-            steps = self.max_steps - self.step
-        scheduler = self.scheduler
-        steps = scheduler.horizon(self.step, steps)
-        wait = self.inbox.next_ps - start
-        if wait < steps * (duration + growth * steps) and (scheduler.heeds_all or not scheduler.waiting):
-            at = steps_until(duration, growth, wait)
-            if at < steps:
-                steps = at
-        return segment, steps
-
-    def _finish_leap(self, plan: Plan, segment: Segment, steps: int) -> None:
-        """Logs the steps that ran, applies their tokens and lets go of what ended."""
-        scheduler, first, start = self.scheduler, self.step, self.now
-        self.writer.steps(plan, segment, first, start, steps, len(scheduler.running), self.kv.free_units)
-        self.step = after = first + steps
-        duration, growth, _ = segment
-        if plan.stable:
-            self.now = now = start + steps * duration + growth * (steps * (steps - 1) // 2)
-            if steps > 1:
-                self.writer.log.growth_blocks.extend(scheduler.leap(first, steps))
-            else:
-                scheduler.decoders.stored_tokens += plan.decodes
-            if scheduler.decoders.soonest > after and not self.recorder:
-                return  # with a stable plan only decoders can end
-        else:
-            self.now = now = start + duration
-            if plan.irregular:
-                self.writer.tokens_out_of_step(plan, start, now)
-            scheduler.advance(first)
-        ended = scheduler.complete(after, now)
-        if self.windows and plan.completing:
-            self.windows.join(plan.completing, after)
-        if self.recorder:
-            self.recorder.ended(self, ended)
-        for request in ended:
-            self.writer.finished(request, now)
-            self.kv.release(request)
-            self._ended(request)
-
     def _goes_in_circles(self) -> bool:
         """Whether requests preempt each other for ever: only sampled tokens are progress.
 
@@ -270,12 +301,7 @@ class Replica:
         self.live_locked = self._fruitless_steps > PATIENCE * longest_prefill_steps(self.scheduler.config)
         return self.live_locked
 
-    # -- ends -------------------------------------------------------------------------------------------------
-
-    def _ended(self, request: Request) -> None:
-        self.outstanding -= 1
-        if self.on_end is not None:
-            self.on_end(request)
+    # -- the end ----------------------------------------------------------------------------------------------
 
     def close(self, now_ps: int) -> None:
         """Accounts for whoever is left when the run is over, and for who came during the last leap."""

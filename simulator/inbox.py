@@ -41,6 +41,7 @@ class Inbox:
 
     def __init__(self, workload: Workload | None, rows: IntColumn, max_model_len: int) -> None:
         self.workload = workload
+        self._names = workload.request_ids if workload else None
         self.rows = rows
         self.max_model_len = max_model_len
         self.next_ps = NEVER_PS
@@ -63,14 +64,13 @@ class Inbox:
         if now_ps >= NEVER_PS:
             raise OverflowError("the simulated clock runs past 106.7 days, the end of 64-bit picoseconds")
         taken = []
-        names = self.workload.request_ids if self.workload else None
+        names = self._names
         while self.next_ps <= now_ps:
             row, arrival, prompt, output, priority = self._chunk[self._at]
-            tie = None if names is None else names[row]
-            taken.append(Request(row, arrival, prompt, output, priority, tie))
-            self._at += 1
-            if self._at < len(self._chunk):
-                self.next_ps = self._chunk[self._at][1]
+            taken.append(Request(row, arrival, prompt, output, priority, None if names is None else names[row]))
+            self._at = at = self._at + 1
+            if at < len(self._chunk):
+                self.next_ps = self._chunk[at][1]
             else:
                 self._advance()
         return taken

@@ -10,8 +10,8 @@ import struct
 from simulator.request import Request
 from simulator.run_log import NOT_YET, REQUEST_COLUMNS, SEGMENT_COLUMNS, ReplicaLog, RunLog, Status
 from simulator.schedulers.plan import Plan
-from simulator.step_time.base import Segment
 
+# The engine packs segments itself, in its hot loop.
 PACK_SEGMENT = struct.Struct(f"={len(SEGMENT_COLUMNS)}q").pack
 PACK_REQUEST = struct.Struct(f"={len(REQUEST_COLUMNS)}q").pack
 FINISHED, REJECTED, UNFINISHED = (int(status) for status in Status)
@@ -20,40 +20,14 @@ FINISHED, REJECTED, UNFINISHED = (int(status) for status in Status)
 class RunWriter:
     """The pen of replica ``number``. Holds no facts of its own, but for the numbers of reasons given."""
 
-    __slots__ = ("_contiguous", "_reasons", "_slots_per_unit", "_total_slots", "log", "number", "run_log")
+    __slots__ = ("_contiguous", "_reasons", "log", "number", "run_log")
 
     def __init__(self, run_log: RunLog, log: ReplicaLog, number: int) -> None:
         self.run_log = run_log
         self.log = log
         self.number = number
-        self._total_slots = log.pool.total_slots
-        self._slots_per_unit = log.pool.block_size
         self._contiguous = log.pool.kind == "contiguous"
         self._reasons: dict[str, int] = {}
-
-    def steps(
-        self, plan: Plan, segment: Segment, first: int, start_ps: int, steps: int, running: int, free_units: int
-    ) -> None:
-        """One row of ``steps`` steps of the same plan; ``free_units`` after the first step's allocation."""
-        batch = plan.batch
-        duration, growth, _ = segment
-        used = self._total_slots - free_units * self._slots_per_unit
-        growth_at = len(self.log.growth_blocks)
-        n = plan.decodes
-        if plan.stable:  # decoders only: tokens, samples, running requests and stored tokens are all theirs
-            context = batch.context
-            if steps == 1:
-                growth = 0
-            row = PACK_SEGMENT(
-                first, steps, start_ps, duration, growth, n, n, n, n, context, n, context, used, plan.head_wait,
-                growth_at,
-            )  # fmt: skip
-        else:
-            row = PACK_SEGMENT(
-                first, 1, start_ps, duration, 0, batch.tokens, n, batch.sampled, plan.regular,
-                batch.context, running, plan.stored_tokens, used, plan.head_wait, growth_at,
-            )  # fmt: skip
-        self.log.segments.frombytes(row)
 
     def tokens_out_of_step(self, plan: Plan, start_ps: int, end_ps: int) -> None:
         """Of a step of an unstable plan: gaps between tokens longer than a step, and who came back."""

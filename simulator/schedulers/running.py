@@ -54,16 +54,6 @@ class RunningRequests:
             self.decoders.delay(request)
             self.kv.join(request, computed, step + 1)
 
-    def leap(self, step: int, steps: int) -> list[int]:
-        """The last plan, a stable one, has run ``steps`` > 1 steps from ``step`` on.
-
-        Returns the cache's growth in the steps after the first, which was served when it was planned.
-        """
-        if self.hold.active:
-            self.hold.executed_steps += steps - 1
-        self.decoders.stored_tokens += steps * self.plan.decodes
-        return self.kv.advance(step + 1, steps - 1)
-
     def complete(self, next_step: int, now_ps: int) -> list[Request]:
         """Applies the tokens of the step that just ended; returns who ends, in batch order.
 
@@ -91,13 +81,6 @@ class RunningRequests:
                 del self.running[request.seq]
                 request.state = FINISHED
         return ended
-
-    def horizon(self, step: int, most: int) -> int:
-        """For how many steps from ``step`` on, ``most`` at most, the stable plan just made stays, arrivals aside."""
-        steps = self.decoders.soonest - step
-        if most < steps:
-            steps = most
-        return steps if steps <= 1 else 1 + self.kv.horizon(step + 1, steps - 1)
 
     def preempt(self, request: Request, step: int, now_ps: int, taken: int) -> None:
         """Takes a running request's KV away and queues it again; ``taken``: tokens this pass had given it."""
