@@ -124,7 +124,7 @@ class Replica:
     def _accept(self, request: Request) -> bool:
         """Queues an arrival, or rejects it; says whether it can change a pass."""
         self.outstanding += 1
-        reason = self.servable.reason_against(request)
+        reason = request.final_tokens > self.servable.surely_tokens and self.servable.reason_against(request)
         if reason:
             request.state = RequestState.REJECTED
             self.writer.rejected(request, reason)

@@ -6,6 +6,8 @@ Whoever knows the next arrival can end a leap there at once; requests whose time
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from simulator.request import Request
@@ -26,7 +28,7 @@ def make_request(workload: Workload, row: int, now_ps: int, max_model_len: int) 
         prompt,
         capped_output(prompt, output, max_model_len),
         int(workload.priority[row]),
-        None if names is None else names[row],
+        row if names is None else names[row],
     )
 
 
@@ -41,12 +43,11 @@ class Inbox:
 
     def __init__(self, workload: Workload | None, rows: IntColumn, max_model_len: int) -> None:
         self.workload = workload
-        self._names = workload.request_ids if workload else None
         self.rows = rows
         self.max_model_len = max_model_len
         self.next_ps = NEVER_PS
         self._read = 0  # rows turned into Python numbers so far
-        self._chunk: list[tuple[int, int, int, int, int]] = []
+        self._chunk: list[tuple[int, int, int, int, int, Any]] = []  # the arguments of Request
         self._at = 0
         self._advance()
 
@@ -64,10 +65,8 @@ class Inbox:
         if now_ps >= NEVER_PS:
             raise OverflowError("the simulated clock runs past 106.7 days, the end of 64-bit picoseconds")
         taken = []
-        names = self._names
         while self.next_ps <= now_ps:
-            row, arrival, prompt, output, priority = self._chunk[self._at]
-            taken.append(Request(row, arrival, prompt, output, priority, None if names is None else names[row]))
+            taken.append(Request(*self._chunk[self._at]))
             self._at = at = self._at + 1
             if at < len(self._chunk):
                 self.next_ps = self._chunk[at][1]
@@ -87,5 +86,7 @@ class Inbox:
         room = self.max_model_len - prompt
         output = np.where((room > 0) & (output > room), room, output)  # as capped_output
         columns = (rows, self.workload.arrival_ps[rows], prompt, output, self.workload.priority[rows])
-        self._chunk = list(zip(*(column.tolist() for column in columns), strict=True))
+        names = self.workload.request_ids
+        ties = rows.tolist() if names is None else [names[row] for row in rows]
+        self._chunk = list(zip(*(column.tolist() for column in columns), ties, strict=True))
         self.next_ps = self._chunk[0][1]

@@ -88,7 +88,7 @@ class Request:
         prompt_tokens: int,
         output_tokens: int,
         priority: int = 0,
-        tie: Any = None,
+        tie: Any = 0,
     ) -> None:
         self.row = row
         self.arrival_ps = arrival_ps
@@ -96,7 +96,7 @@ class Request:
         self.output_tokens = output_tokens
         self.final_tokens = prompt_tokens + output_tokens - 1
         self.priority = priority
-        self.tie = row if tie is None else tie
+        self.tie = tie
         self.state = WAITING
         self.computed = 0
         self.generated = 0

@@ -8,24 +8,25 @@ from simulator.schedulers.config import EngineConfig
 
 
 class Servable:
-    """Turns away, at arrival, what could only wait for ever."""
+    """Turns away, at arrival, what could only wait for ever.
 
-    __slots__ = ("_config", "_kv", "_surely_tokens")
+    Requests of at most ``surely_tokens`` final tokens need not be asked about.
+    """
+
+    __slots__ = ("_config", "_kv", "surely_tokens")
 
     def __init__(self, config: EngineConfig, kv: KvCache) -> None:
         self._config = config
         self._kv = kv
-        self._surely_tokens = min(config.max_model_len - 1, kv.surely_servable_tokens)
+        self.surely_tokens = min(config.max_model_len - 1, kv.surely_servable_tokens)
         if not config.enable_chunked_prefill:
-            self._surely_tokens = min(self._surely_tokens, config.max_num_batched_tokens)
+            self.surely_tokens = min(self.surely_tokens, config.max_num_batched_tokens)
 
     def reason_against(self, request: Request) -> str | None:
         """Why this request is turned away, in numbers; None when it is taken.
 
         A faithful server turns away only prompts that leave no room for output (vLLM's front end).
         """
-        if request.final_tokens <= self._surely_tokens:
-            return None
         config = self._config
         if request.prompt_tokens >= config.max_model_len:
             return (

@@ -107,3 +107,21 @@ def test_a_run_past_the_end_of_the_clock_is_an_overflow(router: str) -> None:
         simulate(workload, ENGINE, PagedPool(40, 16), twelve_days, router=router)
     last = Workload.from_columns([100 * 86_400 * 10**12], [4], [2])  # an arrival on day 100 is fine
     assert simulate(last, ENGINE, PagedPool(40, 16), STEP, router=router).status == "ok"
+
+
+def test_a_follower_arrives_its_think_time_after_the_end_of_the_one_before() -> None:
+    workload = Workload.from_columns([0, 0, 0], [4, 4, 4], [2, 3, 1], after=[-1, 0, 1], think_ps=[0, 30 * MS, 0])
+    table = served(workload).request_columns()
+    assert table["finish_ps"].tolist() == [10 * MS, 55 * MS, 60 * MS]
+    assert table["arrival_ps"].tolist() == [0, 40 * MS, 55 * MS]
+
+
+def test_a_closed_loop_sends_the_next_when_one_ends_and_never_more() -> None:
+    workload = Workload.from_columns([0] * 5, [4] * 5, [2, 4, 2, 2, 2], max_concurrency=2)
+    table = served(workload).request_columns()
+    assert table["arrival_ps"].tolist() == [0, 0, 10 * MS, 20 * MS, 20 * MS]
+    in_flight = [
+        sum(a <= t < f for a, f in zip(table["arrival_ps"], table["finish_ps"], strict=True))
+        for t in range(0, 40 * MS, MS)
+    ]
+    assert max(in_flight) == 2
