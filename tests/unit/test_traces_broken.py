@@ -145,7 +145,7 @@ UNUSABLE: list[tuple[bytes, dict[str, Any], str, str]] = [
     (b"{nonsense\n", {}, "no usable row", "format"),
     (b"PAR1....", {}, "Parquet", "CSV"),
     (b"PK\x03\x04...", {}, "zip", "CSV"),
-    (gzip.compress(b"prompt_tokens,output_tokens\n" + b"5,5\n" * 9999)[:60], {}, "cut short", "again"),
+    (gzip.compress(b"prompt_tokens,output_tokens\n" + b"5,5\n" * 9999, mtime=0)[:60], {}, "cut short", "again"),
     (b"\x1f\x8b garbage that is no gzip", {}, "", "again"),
     (b"arrival_s,prompt_tokens,output_tokens\n0,5,5\n99999999,5,5\n", {}, "clock ends", "time_scale"),
     (
