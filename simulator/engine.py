@@ -14,7 +14,7 @@ from simulator.request import Request, RequestState
 from simulator.run_writer import PACK_SEGMENT, RunWriter
 from simulator.schedulers.chunked_prefill import ChunkedPrefill
 from simulator.schedulers.plan import Plan
-from simulator.schedulers.servable import Servable, longest_prefill_steps
+from simulator.schedulers.servable import Patience, Servable
 from simulator.step_time.base import UNBOUNDED_STEPS, Segment, StepTimeModel
 from simulator.windows import WindowSums
 
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 EMPTY_STEP_PS = 1_000_000_000
 """A pass that only preempts: the engine sleeps a millisecond and tries again (SCHEDULERS.md 3)."""
 EMPTY_SEGMENT = Segment(EMPTY_STEP_PS, 0, 1)
-
-PATIENCE = 8
-"""A live-lock is called after this many times the steps that any prefill can need without one sampled token."""
 
 Waits = Generator[Event, None, None]
 
@@ -47,7 +44,6 @@ class Replica:
     __slots__ = (
         "_alarm",
         "_bell",
-        "_fruitless_steps",
         "_leap",
         "_segment",
         "coupled",
@@ -103,7 +99,6 @@ class Replica:
         self.outstanding = 0  # requests routed here and not ended
         self.cut_short = False  # stopped by max_steps
         self.live_locked = False
-        self._fruitless_steps = 0  # steps in a row that sampled no token
         self._bell: Event | None = None  # set while there is nothing to do
         self._alarm: Alarm | None = None  # end of the leap under way, with its segment and its steps
         self._segment = EMPTY_SEGMENT
@@ -116,8 +111,7 @@ class Replica:
         """Takes an arrival, now."""
         matters = self._accept(request)
         if self._bell is not None:
-            bell, self._bell = self._bell, None
-            bell.succeed()
+            self._ring()
         elif matters and self._leap > 1:
             self._cut()
 
@@ -128,9 +122,7 @@ class Replica:
         if reason:
             request.state = RequestState.REJECTED
             self.writer.rejected(request, reason)
-            self.outstanding -= 1
-            if self.on_end is not None:
-                self.on_end(request)
+            self._gone(request)
             return False
         if self.recorder:
             self.recorder.arrived(request)
@@ -155,14 +147,10 @@ class Replica:
         """Pass after pass. One long function on purpose: it is the hot loop, and in it names cost less than calls."""
         env, scheduler, inbox, coupled, recorder = self.env, self.scheduler, self.inbox, self.coupled, self.recorder
         kv, decoders, plan, waiting = self.kv, scheduler.decoders, scheduler.plan, scheduler.waiting
-        running, batch, hold, step_time, windows = (
-            scheduler.running,
-            plan.batch,
-            scheduler.hold,
-            self.step_time,
-            self.windows,
-        )
+        running, batch, hold = scheduler.running, plan.batch, scheduler.hold
+        step_time, windows = self.step_time, self.windows
         write, growth_blocks, pool = self.writer.log.segments.frombytes, self.writer.log.growth_blocks, kv.pool
+        patience = Patience(scheduler.config)
         segment, step, watched = EMPTY_SEGMENT, 0, recorder is not None or self.max_steps is not None
         while True:
             start = self.now  # stays the start of the leap until it is over
@@ -223,7 +211,7 @@ class Replica:
                     self._finish(scheduler.complete(step, self.now))
                 elif recorder:
                     recorder.ended(self, [])
-                self._fruitless_steps = 0
+                patience.waited = 0
             else:
                 write(
                     PACK_SEGMENT(
@@ -236,10 +224,13 @@ class Replica:
                     self.writer.tokens_out_of_step(plan, start, self.now)
                 scheduler.advance(step)
                 self.step = step = step + 1
-                self._finish(scheduler.complete(step, self.now))
+                ended = scheduler.complete(step, self.now)
+                if ended or watched or windows:
+                    self._finish(ended)
                 if batch.sampled:
-                    self._fruitless_steps = 0
-                elif self._goes_in_circles():
+                    patience.waited = 0
+                elif patience.is_over():
+                    self.live_locked = True
                     return
             if step == self.max_steps:
                 self.cut_short = True
@@ -262,9 +253,12 @@ class Replica:
         for request in ended:
             self.writer.finished(request, self.now)
             self.kv.release(request)
-            self.outstanding -= 1
-            if self.on_end is not None:
-                self.on_end(request)
+            self._gone(request)
+
+    def _gone(self, request: Request) -> None:
+        self.outstanding -= 1
+        if self.on_end is not None:
+            self.on_end(request)
 
     def _sleep(self) -> Waits:
         """Waits for the next arrival, and for all others of the same time."""
@@ -279,11 +273,11 @@ class Replica:
         yield Alarm(self.env, 0, PASS + self.number)
         self.now = int(self.env.now)
 
-    def _ring(self, _: Event) -> None:
-        """Wakes the sleeper, unless a delivery has done so."""
+    def _ring(self, _: Event | None = None) -> None:
+        """Wakes the replica, unless it is awake."""
         if self._bell is not None:
-            bell, self._bell = self._bell, None
-            bell.succeed()
+            self._bell.succeed()
+            self._bell = None
 
     def _set_alarm(self, segment: Segment, steps: int) -> Alarm:
         """The end of the leap, wherever an arrival may move it."""
@@ -291,15 +285,6 @@ class Replica:
         duration, growth, _ = segment
         self._alarm = Alarm(self.env, steps_duration(duration, growth, steps), FINISH + self.number)
         return self._alarm
-
-    def _goes_in_circles(self) -> bool:
-        """Whether requests preempt each other for ever: only sampled tokens are progress.
-
-        Without the full-sequence rule the real server can do this for ever; a run must end.
-        """
-        self._fruitless_steps += 1
-        self.live_locked = self._fruitless_steps > PATIENCE * longest_prefill_steps(self.scheduler.config)
-        return self.live_locked
 
     # -- the end ----------------------------------------------------------------------------------------------
 

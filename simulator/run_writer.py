@@ -11,7 +11,7 @@ from simulator.request import Request
 from simulator.run_log import NOT_YET, REQUEST_COLUMNS, SEGMENT_COLUMNS, ReplicaLog, RunLog, Status
 from simulator.schedulers.plan import Plan
 
-# The engine packs segments itself, in its hot loop.
+# Cached tokens, the ninth column, are 0: nothing is cached yet. The engine packs segments itself, in its hot loop.
 PACK_SEGMENT = struct.Struct(f"={len(SEGMENT_COLUMNS)}q").pack
 PACK_REQUEST = struct.Struct(f"={len(REQUEST_COLUMNS)}q").pack
 FINISHED, REJECTED, UNFINISHED = (int(status) for status in Status)
@@ -20,13 +20,14 @@ FINISHED, REJECTED, UNFINISHED = (int(status) for status in Status)
 class RunWriter:
     """The pen of replica ``number``. Holds no facts of its own, but for the numbers of reasons given."""
 
-    __slots__ = ("_contiguous", "_reasons", "log", "number", "run_log")
+    __slots__ = ("_contiguous", "_reasons", "_write", "log", "number", "run_log")
 
     def __init__(self, run_log: RunLog, log: ReplicaLog, number: int) -> None:
         self.run_log = run_log
         self.log = log
         self.number = number
         self._contiguous = log.pool.kind == "contiguous"
+        self._write = run_log.requests.frombytes
         self._reasons: dict[str, int] = {}
 
     def tokens_out_of_step(self, plan: Plan, start_ps: int, end_ps: int) -> None:
@@ -46,7 +47,12 @@ class RunWriter:
         """A request that has ended and still holds its KV."""
         if self._contiguous:
             self._hold(request, now_ps)
-        self._request(request, now_ps, request.generated, FINISHED, 0)
+        self._write(
+            PACK_REQUEST(
+                request.row, self.number, request.arrival_ps, request.scheduled_ps, request.first_token_ps, now_ps,
+                request.generated, request.preemptions, 0, request.recomputed, FINISHED, 0,
+            )
+        )  # fmt: skip
 
     def rejected(self, request: Request, reason: str) -> None:
         """A request that can never be served."""
@@ -56,7 +62,7 @@ class RunWriter:
             if reason not in reasons:
                 reasons.append(reason)
             number = self._reasons[reason] = reasons.index(reason)
-        self._request(request, NOT_YET, 0, REJECTED, number)
+        self._not_finished(request, 0, REJECTED, number)
 
     def unfinished(self, request: Request, step: int, now_ps: int, *, running: bool) -> None:
         """A request that is left when the run is over at ``step``."""
@@ -64,25 +70,15 @@ class RunWriter:
             self._hold(request, now_ps)
         if not running and request.preempted_ps != NOT_YET:
             self.log.requeues.extend((request.row, request.preempted_ps, NOT_YET))
-        self._request(request, NOT_YET, request.generated_at(step), UNFINISHED, 0)
+        self._not_finished(request, request.generated_at(step), UNFINISHED, 0)
 
     def _hold(self, request: Request, now_ps: int) -> None:
         self.log.holds.extend((request.row, request.admitted_ps, now_ps, request.held, request.final_tokens))
 
-    def _request(self, request: Request, finish_ps: int, generated: int, status: int, reason: int) -> None:
-        self.run_log.requests.frombytes(
+    def _not_finished(self, request: Request, generated: int, status: int, reason: int) -> None:
+        self._write(
             PACK_REQUEST(
-                request.row,
-                self.number,
-                request.arrival_ps,
-                request.scheduled_ps,
-                request.first_token_ps,
-                finish_ps,
-                generated,
-                request.preemptions,
-                0,  # cached tokens: nothing is cached yet
-                request.recomputed,
-                status,
-                reason,
+                request.row, self.number, request.arrival_ps, request.scheduled_ps, request.first_token_ps, NOT_YET,
+                generated, request.preemptions, 0, request.recomputed, status, reason,
             )
-        )
+        )  # fmt: skip

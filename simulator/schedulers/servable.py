@@ -43,8 +43,28 @@ class Servable:
         return self._kv.unservable(request.prompt_tokens, request.final_tokens)
 
 
-def longest_prefill_steps(config: EngineConfig) -> int:
-    """Steps in which max_num_seqs prompts of max_model_len are surely computed, as long as all keep their KV."""
-    length, budget = config.max_model_len, config.max_num_batched_tokens
-    chunk = min(config.long_prefill_token_threshold or budget, budget)
-    return length // chunk + config.running_limit * (length // budget + 1) + 64
+PATIENCE = 8
+"""A live-lock is called after this many times the steps that any prefill can need."""
+
+
+class Patience:
+    """How long to wait for a sampled token before calling it a live-lock.
+
+    Without the full-sequence rule requests can preempt each other for ever, on the real server too; only sampled
+    tokens are progress, prefills are not. A run must end.
+    """
+
+    __slots__ = ("limit", "waited")
+
+    def __init__(self, config: EngineConfig) -> None:
+        length, budget = config.max_model_len, config.max_num_batched_tokens
+        chunk = min(config.long_prefill_token_threshold or budget, budget)
+        # Steps in which max_num_seqs prompts of max_model_len are surely computed, as long as all keep their KV.
+        longest_prefill_steps = length // chunk + config.running_limit * (length // budget + 1) + 64
+        self.limit = PATIENCE * longest_prefill_steps
+        self.waited = 0
+
+    def is_over(self) -> bool:
+        """Notes a step that sampled nothing."""
+        self.waited += 1
+        return self.waited > self.limit
