@@ -151,7 +151,7 @@ class Replica:
         step_time, windows = self.step_time, self.windows
         write, growth_blocks, pool = self.writer.log.segments.frombytes, self.writer.log.growth_blocks, kv.pool
         patience = Patience(scheduler.config)
-        segment, step, watched = EMPTY_SEGMENT, 0, recorder is not None or self.max_steps is not None
+        step, watched = 0, recorder is not None or self.max_steps is not None
         while True:
             start = self.now  # stays the start of the leap until it is over
             if inbox.next_ps <= start:
@@ -178,7 +178,9 @@ class Replica:
                 if decoders.soonest - step < steps:
                     steps = decoders.soonest - step
                 if steps > 1:
-                    steps = 1 + kv.horizon(step + 1, steps - 1)
+                    # In block_size steps no decoder needs more than one unit: mostly there is no need to ask.
+                    if decoders.count * (steps // pool.block_size + 1) > kv.free_units:
+                        steps = 1 + kv.horizon(step + 1, steps - 1)
                     wait = inbox.next_ps - start
                     if wait < steps * (duration + growth * steps) and (scheduler.heeds_all or not waiting):
                         at = steps_until(duration, growth, wait)
@@ -285,8 +287,6 @@ class Replica:
         duration, growth, _ = segment
         self._alarm = Alarm(self.env, steps_duration(duration, growth, steps), FINISH + self.number)
         return self._alarm
-
-    # -- the end ----------------------------------------------------------------------------------------------
 
     def close(self, now_ps: int) -> None:
         """Accounts for whoever is left when the run is over, and for who came during the last leap."""
