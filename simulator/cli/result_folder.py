@@ -11,7 +11,7 @@ from types import TracebackType
 from simulator.errors import InputError
 
 FILES = (
-    *("result.json", "requests.csv", "timeline.csv", "report.html"),
+    *("result.json", "requests.csv", "requests.parquet", "timeline.csv", "report.html"),
     *("scenario.resolved.yaml", "provenance.json"),
 )
 PLOTS = ("pool_shares", "memory_split", "latency_percentiles", "queue_and_batch", "admitted_by_block_size")

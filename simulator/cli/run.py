@@ -107,6 +107,7 @@ def _run_one(name: str, built: Built, folder: Path, *, stepwise: bool, quiet: bo
     from simulator import run_scenario
     from simulator.progress import Progress
     from simulator.result_files import write_json, write_requests_csv, write_text, write_timeline_csv
+    from simulator.result_parquet import write_requests_parquet
     from simulator.scenario_resolved import resolved_yaml
 
     settings = built.deployment.settings
@@ -121,6 +122,7 @@ def _run_one(name: str, built: Built, folder: Path, *, stepwise: bool, quiet: bo
             progress.close()
         result = run_scenario.result(built, log, name or None)
         write_requests_csv(log, folder / "requests.csv")
+        write_requests_parquet(folder / "requests.csv")
         write_timeline_csv(log, folder / "timeline.csv")
     write_json(result, folder / "result.json")
     write_text(folder / "scenario.resolved.yaml", resolved_yaml(built.resolved))
