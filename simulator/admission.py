@@ -180,20 +180,3 @@ def admission_warnings(points: Sequence[AdmissionPoint]) -> list[str]:
     if len(paged) > 1 and len({p.result.allocated_slots for p in paged}) == 1:
         warnings.append("the block size changed nothing: every length is a multiple of every block size")
     return warnings
-
-
-def admission_lines(results: dict[str, AdmissionResult]) -> list[str]:
-    """The summary as plain ASCII, one line per layout by name, then the best against the worst, then the label."""
-    lines = []
-    for name, r in results.items():
-        share = "nothing" if r.used_share is None else f"{100 * r.used_share:.1f} % used"
-        lines.append(
-            f"{name}: admits {r.admitted:,} of {r.offered:,} requests; "
-            f"{r.wasted_slots:,} of {r.allocated_slots:,} allocated slots wasted ({share})"
-        )
-    counts = {name: r.admitted for name, r in results.items()}
-    best, worst = max(counts, key=counts.__getitem__, default=""), min(counts, key=counts.__getitem__, default="")
-    if len(counts) > 1 and counts[worst] not in (0, counts[best]):
-        lines.append(f"{best} admits {counts[best] / counts[worst]:.1f} times as many as {worst}")
-    lines.append(f"every request counts at its final length: {LABEL}")
-    return lines

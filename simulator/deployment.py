@@ -23,6 +23,8 @@ from simulator.step_time.config import build_step_time
 from simulator.suggestions import did_you_mean
 from simulator.weight_dtype import with_weight_dtype
 
+GIB = 1 << 30
+
 
 @dataclass(frozen=True)
 class Deployment:
@@ -217,6 +219,13 @@ def _pool(
         assert engine.kv_cache_memory_bytes is not None  # scenario.needs_gpu
         blocks = engine.kv_cache_memory_bytes // layout.bytes_per_block
         slots = engine.kv_cache_memory_bytes // per_token
+    asked_bytes = blocks * layout.bytes_per_block
+    if memory is not None and asked_bytes > memory.kv_pool_bytes_per_gpu:
+        warnings.append(
+            f"the KV pool that is asked for, {blocks} blocks, takes {asked_bytes / GIB:.2f} GiB a GPU; by the memory "
+            f"table {memory.gpu.name} has {memory.kv_pool_bytes_per_gpu / GIB:.2f} GiB for it: the real server may "
+            "run out of memory"
+        )
     if slots < resolved.max_model_len:
         warnings.append(
             f"the KV pool of {slots} tokens is smaller than one request of max_model_len {resolved.max_model_len}: "

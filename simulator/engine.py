@@ -151,7 +151,7 @@ class Replica:
         step_time, windows = self.step_time, self.windows
         write, growth_blocks, pool = self.writer.log.segments.frombytes, self.writer.log.growth_blocks, kv.pool
         patience = Patience(scheduler.config)
-        step, watched = 0, recorder is not None or self.max_steps is not None
+        step, holds, watched = 0, hold.active, recorder is not None or self.max_steps is not None
         while True:
             start = self.now  # stays the start of the leap until it is over
             if inbox.next_ps <= start:
@@ -207,7 +207,8 @@ class Replica:
                 decoders.stored_tokens += steps * n
                 if steps > 1:
                     growth_blocks.extend(kv.advance(step + 1, steps - 1))
-                    hold.executed_steps += steps - 1
+                    if holds:
+                        hold.executed_steps += steps - 1
                 self.step = step = step + steps
                 if decoders.soonest <= step:  # with a stable plan only decoders can end
                     self._finish(scheduler.complete(step, self.now))

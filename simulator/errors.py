@@ -35,9 +35,3 @@ class DoesNotFitError(KvplanError):
     """The model, or one request of the asked length, does not fit in memory."""
 
     exit_code = 3
-
-
-class ThresholdMissedError(KvplanError):
-    """An SLO, a threshold or a verification was missed."""
-
-    exit_code = 4

@@ -20,22 +20,23 @@ CHUNK_ROWS = 16_384  # rows turned into Python numbers at a time
 
 def make_request(workload: Workload, row: int, now_ps: int, max_model_len: int) -> Request:
     """The request of a workload row; generation stops at max_model_len tokens in all."""
-    prompt, output = int(workload.prompt_tokens[row]), int(workload.output_tokens[row])
+    prompt = workload.prompt_tokens[row]
+    output = capped_output(prompt, workload.output_tokens[row], max_model_len)
     names = workload.request_ids
     return Request(
         row,
         now_ps,
-        prompt,
-        capped_output(prompt, output, max_model_len),
+        int(prompt),
+        int(output),
         int(workload.priority[row]),
         row if names is None else names[row],
     )
 
 
-def capped_output(prompt: int, output: int, max_model_len: int) -> int:
+def capped_output(prompt: IntColumn, output: IntColumn, max_model_len: int) -> IntColumn:
     """Output tokens until max_model_len is reached; a prompt that leaves no room is rejected later."""
     room = max_model_len - prompt
-    return room if 0 < room < output else output
+    return np.where((room > 0) & (output > room), room, output)
 
 
 class Inbox:
@@ -83,8 +84,7 @@ class Inbox:
             self.next_ps = NEVER_PS
             return
         prompt, output = self.workload.prompt_tokens[rows], self.workload.output_tokens[rows]
-        room = self.max_model_len - prompt
-        output = np.where((room > 0) & (output > room), room, output)  # as capped_output
+        output = capped_output(prompt, output, self.max_model_len)
         columns = (rows, self.workload.arrival_ps[rows], prompt, output, self.workload.priority[rows])
         names = self.workload.request_ids
         ties = rows.tolist() if names is None else [names[row] for row in rows]

@@ -105,6 +105,8 @@ def size_dict(result: SizeResult) -> dict[str, Any]:
         "parameters": model.parameters,
         "active_parameters": model.active_parameters,
         "parameters_exact": model.parameters_exact,
+        "linear_flops_per_token": model.linear_flops_per_token(),
+        "attention_flops_per_context_token": model.attention_flops_per_context_token(),
         "activation_bytes": found.activation_bytes if found else None,
         "reserve_bytes": found.reserve_bytes if found else None,
         "kv_pool_bytes_per_gpu": found.kv_pool_bytes_per_gpu if found else None,

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import overload
-
 import numpy as np
 
+from workloads.lazy_rows import LazyRows, Row
 from workloads.workload import IntColumn, Segment
 
-_Row = tuple[Segment, ...] | None
 
-
-class PromptSegments(Sequence[_Row]):
+class PromptSegments(LazyRows):
     """Segments of prompts with shared prefixes and earlier turns, as in the format of data/vllm_golden.
 
     Row r of turn t is [prefix of its group], then for each earlier turn its own tokens ``p:<row>`` and its output
@@ -38,18 +34,6 @@ class PromptSegments(Sequence[_Row]):
     def __len__(self) -> int:
         return len(self._new)
 
-    @overload
-    def __getitem__(self, index: int) -> _Row: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[_Row]: ...
-    def __getitem__(self, index: int | slice) -> _Row | Sequence[_Row]:
-        if isinstance(index, slice):
-            return [self._row(i) for i in range(*index.indices(len(self)))]
-        row = index + len(self) if index < 0 else index
-        if not 0 <= row < len(self):
-            raise IndexError(index)
-        return self._row(row)
-
     def first(self, n: int) -> PromptSegments:
         """The first ``n`` rows, over the same columns."""
         return PromptSegments(
@@ -74,7 +58,7 @@ class PromptSegments(Sequence[_Row]):
         opening = np.where(seen, self._prefix_tokens, 0)
         return np.where(self._turn > 0, prompt_tokens - self._new - 1, opening)
 
-    def _row(self, row: int) -> _Row:
+    def _row(self, row: int) -> Row:
         turn, group = int(self._turn[row]), int(self._group[row])
         if turn == 0 and group < 0:
             return None

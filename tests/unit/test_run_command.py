@@ -262,3 +262,21 @@ def test_a_trace_that_is_not_there_says_where_to_get_it(name: str, tmp_path: Pat
     done = CliRunner().invoke(app, ["run", name, "--set", "workload.trace.path=nowhere.csv", "--out", str(tmp_path)])
     assert done.exit_code == 2
     assert "--set workload.trace.path=FILE" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("setting", "asked"),
+    [("num_gpu_blocks_override=900000", "900000 blocks"), ("max_total_tokens=14400000", "900001 blocks")],
+)
+def test_a_pool_larger_than_the_gpu_is_warned_of(run: Run, tmp_path: Path, setting: str, asked: str) -> None:
+    """A million blocks are taken at their word, as the server's flag is, but never in silence."""
+    text = SCENARIO.replace(", num_gpu_blocks_override: 400", "")
+    assert run("--quiet", "--set", f"engine.{setting}", text=text).exit_code == 0
+    warnings = [w for w in result_of(tmp_path / "out")["warnings"] if asked in w]  # type: ignore[attr-defined]
+    assert len(warnings) == 1
+    assert "by the memory table" in warnings[0] and "may run out of memory" in warnings[0]
+
+
+def test_a_stated_pool_that_the_gpu_holds_is_not_warned_of(run: Run, tmp_path: Path) -> None:
+    assert run("--quiet", "--set", "engine.num_gpu_blocks_override=2000").exit_code == 0
+    assert "memory table" not in str(result_of(tmp_path / "out")["warnings"])

@@ -112,3 +112,10 @@ def test_bad_options_are_input_errors(options: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
         size(request_from_options(**options))
     assert caught.value.remedy
+
+
+def test_flops_per_token_are_twice_the_parameters_of_the_linear_layers() -> None:
+    """Llama-3.1-8B: all but the embeddings, the LM head and 65 norms; 32 heads of 128 for K and for V in 32 layers."""
+    found = size_dict(size(request_from_options(model="llama-3.1-8b")))
+    assert found["linear_flops_per_token"] == 2 * (8_030_261_248 - 2 * 128_256 * 4_096 - 65 * 4_096)
+    assert found["attention_flops_per_context_token"] == 32 * 2 * 32 * (128 + 128)

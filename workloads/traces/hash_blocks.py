@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import overload
-
 import numpy as np
 
+from workloads.lazy_rows import LazyRows, Row
 from workloads.workload import IntColumn, Segment
 
-_Row = tuple[Segment, ...] | None
 _USUAL = 512  # Mooncake's
 
 
@@ -32,7 +29,7 @@ def fitting_block_size(prompt_tokens: IntColumn, counts: IntColumn) -> tuple[int
     return max(((1 << k, share(1 << k)) for k in range(15)), key=lambda pair: pair[1])
 
 
-class HashedSegments(Sequence[_Row]):
+class HashedSegments(LazyRows):
     """Segments of each row, made when asked for: block id h is ``("h:<h>", 0, tokens)``, the last may be partial.
 
     Tokens after the last id are private to the row (``r:<row>``); a row without ids is None. ``starts`` and
@@ -49,18 +46,6 @@ class HashedSegments(Sequence[_Row]):
 
     def __len__(self) -> int:
         return len(self._counts)
-
-    @overload
-    def __getitem__(self, index: int) -> _Row: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[_Row]: ...
-    def __getitem__(self, index: int | slice) -> _Row | Sequence[_Row]:
-        if isinstance(index, slice):
-            return [self._row(i) for i in range(*index.indices(len(self)))]
-        row = index + len(self) if index < 0 else index
-        if not 0 <= row < len(self):
-            raise IndexError(index)
-        return self._row(row)
 
     def first(self, n: int) -> HashedSegments:
         """The first ``n`` rows, over the same ids."""
@@ -86,7 +71,7 @@ class HashedSegments(Sequence[_Row]):
         result: IntColumn = np.bincount(row[hit], minlength=len(self._counts)).astype(np.int64)
         return result
 
-    def _row(self, row: int) -> _Row:
+    def _row(self, row: int) -> Row:
         start, count, left = int(self._starts[row]), int(self._counts[row]), int(self._prompt[row])
         if count == 0:
             return None

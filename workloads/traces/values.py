@@ -59,11 +59,6 @@ def time_ps(value: Any, name: str, unit_ps: int) -> int:
     return int((number * unit_ps).to_integral_value())
 
 
-def is_date(value: Any) -> bool:
-    """Whether ``value`` is a date with a time of day, not a number."""
-    return isinstance(value, str) and _DATE.fullmatch(value.strip()) is not None
-
-
 def _date_ps(matched: re.Match[str], name: str, text: str) -> int:
     groups = matched.groups()
     hour, minute, second = int(groups[3]), int(groups[4]), int(groups[5])
