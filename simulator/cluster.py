@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from simpy import Environment
 
+from simulator.allocators.content import TokenContent
 from simulator.allocators.pools import PoolConfig, make_cache
 from simulator.clients import Client
 from simulator.engine import Replica
@@ -17,8 +18,8 @@ from simulator.request import Request
 from simulator.routers import make_router, static_routes
 from simulator.run_log import REQUEST_COLUMNS, ReplicaLog, RunLog
 from simulator.run_writer import RunWriter
-from simulator.schedulers.chunked_prefill import ChunkedPrefill
 from simulator.schedulers.config import EngineConfig
+from simulator.schedulers.make import make_scheduler
 from simulator.step_time.base import StepTimeModel
 from workloads.workload import PS_PER_S, Workload
 
@@ -71,14 +72,15 @@ def simulate(
         },
     )
     fleet: list[Replica] = []
+    content = TokenContent(workload)
     inboxes = _inboxes(workload, engine, router, seed, replicas)
     for number in range(replicas):
-        kv = make_cache(pool, engine)
+        kv = make_cache(pool, engine, content)
         log.replicas.append(ReplicaLog(kv.pool))
         fleet.append(
             Replica(
                 env,
-                ChunkedPrefill(engine, kv),
+                make_scheduler(engine, kv),
                 step_time,
                 RunWriter(log, log.replicas[number], number),
                 inboxes[number] if inboxes else Inbox.empty(),

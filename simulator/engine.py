@@ -12,8 +12,8 @@ from simulator.clock import ARRIVAL, FINISH, PASS, Alarm, steps_duration, steps_
 from simulator.inbox import NEVER_PS, Inbox
 from simulator.request import Request, RequestState
 from simulator.run_writer import PACK_SEGMENT, RunWriter
-from simulator.schedulers.chunked_prefill import ChunkedPrefill
 from simulator.schedulers.plan import Plan
+from simulator.schedulers.running import Scheduler
 from simulator.schedulers.servable import Patience, Servable
 from simulator.step_time.base import UNBOUNDED_STEPS, Segment, StepTimeModel
 from simulator.windows import WindowSums
@@ -70,7 +70,7 @@ class Replica:
     def __init__(
         self,
         env: Environment,
-        scheduler: ChunkedPrefill,
+        scheduler: Scheduler,
         step_time: StepTimeModel,
         writer: RunWriter,
         inbox: Inbox,
@@ -158,6 +158,8 @@ class Replica:
                 for request in inbox.take(start):
                     self._accept(request)
             scheduler.schedule(step, start)
+            if plan.dropped:
+                self._drop(plan.dropped)
             if not (batch.tokens or plan.preempted):  # nothing can change before the next arrival
                 if recorder and waiting:
                     recorder.stalled(self, plan)
@@ -170,6 +172,8 @@ class Replica:
             if windows:
                 batch.windowed, most = windows.read(step, plan.skipped, most)
             segment = step_time.segment(batch) if batch.tokens else EMPTY_SEGMENT
+            if plan.delay_ps:
+                segment = Segment(segment.duration_ps + plan.delay_ps, segment.growth_ps, 1)
             duration, growth, steps = segment
             stable = plan.stable
             if stable:
@@ -195,12 +199,13 @@ class Replica:
                 steps, self._leap = self._leap, 0
             # The steps have run: log them, apply their tokens, let go of whoever ended.
             used = pool.total_slots - kv.free_units * pool.block_size
+            saved = kv.saved_units * pool.block_size
             n, context = plan.decodes, batch.context
-            if stable:  # decoders only: tokens, samples, running requests and stored tokens are all theirs
+            if stable:  # decoders only: tokens and samples are all theirs
                 write(
                     PACK_SEGMENT(
-                        step, steps, start, duration, growth if steps > 1 else 0, n, n, n, n, context, n, context, used,
-                        plan.head_wait, len(growth_blocks),
+                        step, steps, start, duration, growth if steps > 1 else 0, n, n, n, n, context,
+                        len(running), plan.stored_tokens, used, plan.head_wait, saved, len(growth_blocks),
                     )
                 )  # fmt: skip
                 self.now = start + steps * duration + growth * (steps * (steps - 1) // 2)
@@ -219,7 +224,7 @@ class Replica:
                 write(
                     PACK_SEGMENT(
                         step, 1, start, duration, 0, batch.tokens, n, batch.sampled, plan.regular, context,
-                        len(running), plan.stored_tokens, used, plan.head_wait, len(growth_blocks),
+                        len(running), plan.stored_tokens, used, plan.head_wait, saved, len(growth_blocks),
                     )
                 )  # fmt: skip
                 self.now = start + duration
@@ -256,6 +261,13 @@ class Replica:
         for request in ended:
             self.writer.finished(request, self.now)
             self.kv.release(request)
+            self._gone(request)
+
+    def _drop(self, dropped: list[tuple[Request, str]]) -> None:
+        """Turns away waiting requests that the scheduler gave up; they hold nothing."""
+        for request, reason in dropped:
+            request.state = RequestState.REJECTED
+            self.writer.rejected(request, reason)
             self._gone(request)
 
     def _gone(self, request: Request) -> None:

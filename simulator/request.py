@@ -44,6 +44,10 @@ class Request:
     it joins the decoders (``joined_step``, ``finish_step``, ``phase``), or when a decoder misses a step
     (``last_token_ps``: when its last token came).
 
+    ``cached_tokens`` is the prefix-cache hit of the first admission, ``hit_tokens`` that of the last one;
+    ``in_flight`` are tokens scheduled and not yet known to be computed (async scheduling); ``sequences`` share the
+    prompt and end together (parallel sampling, beam search).
+
     ``output_tokens`` is capped so that prompt + output <= max_model_len. ``final_tokens`` is the KV it will hold at
     its end: the last sampled token's KV is never computed.
     """
@@ -51,6 +55,7 @@ class Request:
     __slots__ = (
         "admitted_ps",
         "arrival_ps",
+        "cached_tokens",
         "computed",
         "extent",
         "final_tokens",
@@ -58,6 +63,8 @@ class Request:
         "first_token_ps",
         "generated",
         "held",
+        "hit_tokens",
+        "in_flight",
         "joined_step",
         "last_token_ps",
         "output_tokens",
@@ -70,6 +77,7 @@ class Request:
         "row",
         "scheduled_ps",
         "seq",
+        "sequences",
         "state",
         "tie",
     )
@@ -89,6 +97,7 @@ class Request:
         output_tokens: int,
         priority: int = 0,
         tie: Any = 0,
+        sequences: int = 1,
     ) -> None:
         self.row = row
         self.arrival_ps = arrival_ps
@@ -107,6 +116,10 @@ class Request:
         self.preempted_ps = NOT_YET
         self.preemptions = 0
         self.recomputed = 0
+        self.in_flight = 0
+        self.cached_tokens = 0
+        self.hit_tokens = 0
+        self.sequences = sequences
 
     def computed_at(self, step: int) -> int:
         """KV tokens stored just before ``step``."""

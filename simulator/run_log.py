@@ -60,6 +60,7 @@ SEGMENT_COLUMNS = (
     "stored_tokens",  # KV tokens of all running requests after the first step; + decodes a step
     "used_slots",  # slots held (blocks x block size, or reserved extents) after the first step's allocation
     "head_wait",  # HeadWait after the pass, the same for every step of the row
+    "saved_slots",  # slots that sharing saves: more would be held if every table had its own blocks
     "growth_at",  # where this row's block growth starts in ``growth_blocks``
 )
 REQUEST_COLUMNS = (
@@ -119,6 +120,7 @@ class ReplicaLog:
 
     ``requeues``: one row per preemption (``readmitted_ps`` NOT_YET when it never came back).
     ``holds``: contiguous pools only, one row per reservation that was held.
+    ``evicted_blocks``: cached blocks that lost their content; ``swapped_*_blocks``: copied to and from the CPU.
     """
 
     pool: PoolFacts
@@ -127,6 +129,9 @@ class ReplicaLog:
     irregular_gaps_ps: array[int] = field(default_factory=_table)
     requeues: array[int] = field(default_factory=_table)
     holds: array[int] = field(default_factory=_table)
+    evicted_blocks: int = 0
+    swapped_out_blocks: int = 0
+    swapped_in_blocks: int = 0
 
     def segment_columns(self) -> dict[str, IntColumn]:
         return columns(self.segments, SEGMENT_COLUMNS)

@@ -11,7 +11,7 @@ from simulator.request import Request
 from simulator.run_log import NOT_YET, REQUEST_COLUMNS, SEGMENT_COLUMNS, ReplicaLog, RunLog, Status
 from simulator.schedulers.plan import Plan
 
-# Cached tokens, the ninth column, are 0: nothing is cached yet. The engine packs segments itself, in its hot loop.
+# The engine packs segments itself, in its hot loop.
 PACK_SEGMENT = struct.Struct(f"={len(SEGMENT_COLUMNS)}q").pack
 PACK_REQUEST = struct.Struct(f"={len(REQUEST_COLUMNS)}q").pack
 FINISHED, REJECTED, UNFINISHED = (int(status) for status in Status)
@@ -50,7 +50,7 @@ class RunWriter:
         self._write(
             PACK_REQUEST(
                 request.row, self.number, request.arrival_ps, request.scheduled_ps, request.first_token_ps, now_ps,
-                request.generated, request.preemptions, 0, request.recomputed, FINISHED, 0,
+                request.generated, request.preemptions, request.cached_tokens, request.recomputed, FINISHED, 0,
             )
         )  # fmt: skip
 
@@ -79,6 +79,6 @@ class RunWriter:
         self._write(
             PACK_REQUEST(
                 request.row, self.number, request.arrival_ps, request.scheduled_ps, request.first_token_ps, NOT_YET,
-                generated, request.preemptions, 0, request.recomputed, status, reason,
+                generated, request.preemptions, request.cached_tokens, request.recomputed, status, reason,
             )
         )  # fmt: skip

@@ -17,6 +17,11 @@ class ContiguousKv:
     Invariant: every holder's extent is one that the pool handed out, and the held slots are those not free.
     """
 
+    caching = False
+    ordered = False
+    evicted_blocks = 0
+    saved_units = 0
+
     def __init__(
         self,
         num_slots: int,
@@ -60,6 +65,9 @@ class ContiguousKv:
             f"{prompt_tokens:,} prompt tokens, max_model_len {self.max_model_len:,}){rounding}; "
             f"the pool has {self.pool.total_slots:,} slots{run}"
         )
+
+    def hit(self, holder: Holder, known_tokens: int) -> int:
+        return 0
 
     def admit(self, holder: Holder, known_tokens: int, first_tokens: int, others_run: bool) -> bool:
         wanted = reservation_slots(self.reservation, holder.prompt_tokens, holder.output_tokens, self.max_model_len)

@@ -20,6 +20,11 @@ class CountingKv:
     Invariant (``check``): 0 <= ``free_units`` <= usable blocks; no phase count is negative.
     """
 
+    caching = False
+    ordered = False
+    evicted_blocks = 0
+    saved_units = 0
+
     __slots__ = (
         "block_size",
         "decoders",
@@ -41,10 +46,11 @@ class CountingKv:
         watermark: float = 0.0,
         reserve_full_sequence: bool = True,
         bytes_per_token: int = 0,
+        null_block: bool = True,
     ) -> None:
         self.block_size = block_size
         self.max_model_len = max_model_len
-        self.usable_blocks = num_gpu_blocks - 1  # block 0 is the null block
+        self.usable_blocks = num_gpu_blocks - null_block  # block 0 is vLLM's null block
         self.free_units = self.usable_blocks
         self.watermark_blocks = int(watermark * num_gpu_blocks)
         self.reserve_full_sequence = reserve_full_sequence
@@ -64,6 +70,9 @@ class CountingKv:
             f"needs {blocks} KV blocks of {self.block_size} tokens at its end ({final_tokens} tokens), "
             f"the pool has {self.usable_blocks}"
         )
+
+    def hit(self, holder: Holder, known_tokens: int) -> int:
+        return 0
 
     def admit(self, holder: Holder, known_tokens: int, first_tokens: int, others_run: bool) -> bool:
         limit, size = self.max_model_len, self.block_size

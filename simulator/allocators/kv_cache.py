@@ -29,12 +29,21 @@ class Holder(Protocol):
     held: int  # blocks or slots held now; of a decoder: at the moment it joined (the cache owns it)
     phase: int  # decoders only: growth phase (the cache owns it)
     extent: Any  # cache's own handle (an extent, a block table, None)
+    computed: int  # tokens scheduled so far; of a decoder: at the step it joined at
+    in_flight: int  # of these, tokens of the step that still runs (async scheduling; else 0)
+    joined_step: int  # decoders only
+    seq: int  # admission number: the order of the running list
+    sequences: int  # sequences of the request that share its prompt (parallel sampling, beam search), mostly 1
 
 
 class KvCache(Protocol):
     """One replica's KV cache. Steps are numbered by the engine; ``step`` is the step being scheduled."""
 
     pool: PoolFacts
+    caching: bool  # whether ``hit`` can be more than 0
+    ordered: bool  # whether the order in which running requests get blocks can matter
+    evicted_blocks: int  # cached blocks that lost their content, so far
+    saved_units: int  # units that sharing saves now: sum over tables of their blocks, less the blocks held
 
     @property
     def free_units(self) -> int:
@@ -50,8 +59,15 @@ class KvCache(Protocol):
         """Why a request of this size can never be served by an empty cache; None when it can."""
         ...
 
+    def hit(self, holder: Holder, known_tokens: int) -> int:
+        """How many of a waiting request's first tokens are cached. Changes nothing."""
+        ...
+
     def admit(self, holder: Holder, known_tokens: int, first_tokens: int, others_run: bool) -> bool:
-        """Admits a waiting request whose first chunk ends at ``first_tokens`` of ``known_tokens``."""
+        """Admits a waiting request whose first chunk ends at ``first_tokens`` of ``known_tokens``.
+
+        Takes the cached tokens that the last ``hit`` of this holder found; the chunk begins behind them.
+        """
         ...
 
     def units_for(self, holder: Holder, tokens: int) -> int:

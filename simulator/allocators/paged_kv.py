@@ -22,6 +22,11 @@ class PagedKv:
     blocks as ``held`` says.
     """
 
+    caching = False
+    ordered = False
+    evicted_blocks = 0
+    saved_units = 0
+
     def __init__(
         self,
         num_gpu_blocks: int,
@@ -64,6 +69,9 @@ class PagedKv:
             f"the request stores {final_tokens:,} tokens in the end ({prompt_tokens:,} of them its prompt): "
             f"{wanted:,} blocks of {self.block_size}; the pool has {usable:,} usable blocks{null_block}"
         )
+
+    def hit(self, holder: Holder, known_tokens: int) -> int:
+        return 0
 
     def admit(self, holder: Holder, known_tokens: int, first_tokens: int, others_run: bool) -> bool:
         kept_free = self.watermark_blocks if others_run else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from simulator.allocators.content import TokenContent
 from simulator.allocators.counting_kv import CountingKv
 from simulator.allocators.kv_cache import KvCache
 from simulator.errors import DoesNotFitError, InputError
@@ -12,12 +13,28 @@ from simulator.schedulers.config import EngineConfig
 
 
 @dataclass(frozen=True)
+class KvGroupShape:
+    """A group of layers that draws its own blocks from the pool: each holds ``block_size`` tokens of these layers.
+
+    ``window_tokens``: layers that see only so many tokens back; None: layers that keep every token.
+    """
+
+    block_size: int
+    window_tokens: int | None = None
+
+
+@dataclass(frozen=True)
 class PagedPool:
-    """``num_gpu_blocks`` includes vLLM's null block, so one less is usable."""
+    """``num_gpu_blocks`` includes the null block, where there is one (vLLM), so one less is usable.
+
+    ``groups``: the KV groups of a hybrid or sliding-window model; empty is one group that keeps every token.
+    """
 
     num_gpu_blocks: int
     block_size: int = 16
     bytes_per_token: int = 0
+    groups: tuple[KvGroupShape, ...] = ()
+    null_block: bool = True
     kind: Literal["paged"] = "paged"
 
 
@@ -35,7 +52,7 @@ class ContiguousPool:
 PoolConfig = PagedPool | ContiguousPool
 
 
-def make_cache(pool: PoolConfig, engine: EngineConfig) -> KvCache:
+def make_cache(pool: PoolConfig, engine: EngineConfig, content: TokenContent) -> KvCache:
     """The cache that a scheduler asks.
 
     Raises:
@@ -50,10 +67,10 @@ def make_cache(pool: PoolConfig, engine: EngineConfig) -> KvCache:
         return ContiguousKv(pool.num_slots, engine.max_model_len, pool.reservation, pool.fit, pool.bytes_per_token)
     if pool.block_size < 1:
         raise InputError("block_size must be at least 1", where="engine.block_size", remedy="set block_size: 16")
-    if pool.num_gpu_blocks < 2:
+    if pool.num_gpu_blocks < 1 + pool.null_block:
+        null_block = ": one is the null block, so none is usable" if pool.null_block else ""
         raise DoesNotFitError(
-            f"{pool.num_gpu_blocks} KV blocks: one is the null block, so none is usable",
-            remedy="give the cache more memory or use smaller blocks",
+            f"{pool.num_gpu_blocks} KV blocks{null_block}", remedy="give the cache more memory or use smaller blocks"
         )
     return CountingKv(
         pool.num_gpu_blocks,
@@ -62,4 +79,5 @@ def make_cache(pool: PoolConfig, engine: EngineConfig) -> KvCache:
         watermark=engine.watermark,
         reserve_full_sequence=engine.scheduler_reserve_full_isl,
         bytes_per_token=pool.bytes_per_token,
+        null_block=pool.null_block,
     )

@@ -15,7 +15,7 @@ from simulator.schedulers.config import EngineConfig
 from simulator.schedulers.pass_one_by_one import OneByOne
 from simulator.schedulers.plan import Plan
 from simulator.schedulers.queues import FcfsQueue, PriorityQueue, WaitingQueue
-from simulator.schedulers.running import RunningRequests
+from simulator.schedulers.running import Scheduler
 
 # Plain names and numbers: looking a member up in its enumeration costs more than the comparison.
 PREFILLING = RequestState.PREFILLING
@@ -23,19 +23,17 @@ NOBODY_WAITS, MAX_NUM_SEQS, KV_MEMORY, TOKEN_BUDGET, PREEMPTION, HELD = (int(rea
 STAYS_BLOCKED = (NOBODY_WAITS, MAX_NUM_SEQS, KV_MEMORY)  # whoever waits so, waits until somebody ends
 
 
-class ChunkedPrefill(RunningRequests):
+class ChunkedPrefill(Scheduler):
     """vLLM's chunked prefill over a waiting queue (fcfs or priority)."""
 
-    __slots__ = ("admissions", "budget", "config", "heeds_all", "running_limit")
+    __slots__ = ("admissions", "budget", "running_limit")
 
     def __init__(self, config: EngineConfig, kv: KvCache) -> None:
         waiting: WaitingQueue = FcfsQueue() if config.scheduling_policy == "fcfs" else PriorityQueue()
-        super().__init__(kv, waiting, config.prefill_schedule_interval)
-        self.config = config
+        super().__init__(config, kv, waiting)
         self.admissions = 0
         self.budget = config.max_num_batched_tokens
         self.running_limit = config.running_limit
-        # Whether any arrival in mid-leap may become the head of the queue; with fcfs only one that finds it empty.
         self.heeds_all = config.scheduling_policy != "fcfs"
 
     def schedule(self, step: int, now_ps: int) -> Plan:
@@ -52,7 +50,7 @@ class ChunkedPrefill(RunningRequests):
             plan.head_wait = NOBODY_WAITS
             batch = plan.batch
             batch.tokens = batch.requests = batch.sampled = batch.decodes = count
-            batch.context = batch.decode_context = decoders.stored_tokens + count
+            batch.context = batch.decode_context = plan.stored_tokens = decoders.stored_tokens + count
             return plan
         plan.stable = False
         cap = self._chunk_cap() if self.config.long_prefill_token_threshold else 0

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from simulator.errors import InputError
+from simulator.schedulers.policies import Policy, VllmV1Policy
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,9 @@ class EngineConfig:
 
     ``long_prefill_token_threshold`` 0 is off. ``watermark`` is a share of all blocks. ``on_unservable``: what can
     never be served is rejected at arrival with a reason (``reject``), or queued as the real server does
-    (``faithful``: such a run may end in a dead-lock, which is recognised).
+    (``faithful``: such a run may end in a dead-lock, which is recognised). ``version`` 2025 is vLLM 0.8-0.13 (the
+    order of the free queue, and a chunk cap for a lone request too). ``policy`` says whose rules hold; vLLM's own
+    knobs mean nothing to the others unless their policy says so.
     """
 
     max_model_len: int
@@ -29,12 +32,18 @@ class EngineConfig:
     prefill_schedule_interval: int = 1
     max_num_active_seqs: int | None = None
     on_unservable: Literal["reject", "faithful"] = "reject"
+    enable_prefix_caching: bool = False
+    prefix_cache_retention_interval: int | None = 0
+    async_scheduling: bool = False
+    version: Literal["0.33", "2025"] = "0.33"
+    policy: Policy = field(default_factory=VllmV1Policy)
 
     def __post_init__(self) -> None:
         for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "prefill_schedule_interval"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1", where=f"engine.{name}", remedy=f"set {name}: 1 or more")
-        if self.max_num_batched_tokens < self.max_num_seqs:
+        budgets_decodes = self.policy.kind in ("vllm-v1", "vllm-v0")
+        if budgets_decodes and self.max_num_batched_tokens < self.max_num_seqs:
             raise InputError(
                 f"max_num_batched_tokens ({self.max_num_batched_tokens}) is below max_num_seqs ({self.max_num_seqs}): "
                 "a step could not give every running request its token",

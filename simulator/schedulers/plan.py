@@ -21,9 +21,11 @@ class Plan:
         regular: of these, the ones whose previous token came from the step just before.
         resumed: decoders that were skipped before and get a token again: their gap is logged.
         head_wait: why the head of the queue stayed (a ``HeadWait`` as a plain number).
+        dropped: (request, reason) of waiting requests that this pass gave up for ever.
+        delay_ps: what the step takes longer than its batch does (blocks swapped over PCIe).
+        swapped_out_blocks, swapped_in_blocks: blocks copied to and from the CPU's pool in this pass.
         irregular: somebody gets a token later than a step after the last one, or comes back after a preemption.
-        stored_tokens: KV tokens of all running requests after the step; of an unstable plan (a stable plan's are its
-            batch's context).
+        stored_tokens: KV tokens of all running requests after the step.
         stable: nothing but the decoders' own growth and end, or an arrival, can change the next pass.
     """
 
@@ -33,6 +35,8 @@ class Plan:
         "chunks",
         "completing",
         "decodes",
+        "delay_ps",
+        "dropped",
         "head_wait",
         "irregular",
         "preempted",
@@ -41,6 +45,8 @@ class Plan:
         "skipped",
         "stable",
         "stored_tokens",
+        "swapped_in_blocks",
+        "swapped_out_blocks",
     )
 
     def __init__(self) -> None:
@@ -51,6 +57,10 @@ class Plan:
         self.skipped: list[Request] = []
         self.completing: list[Request] = []
         self.resumed: list[Request] = []
+        self.dropped: list[tuple[Request, str]] = []
+        self.delay_ps = 0
+        self.swapped_out_blocks = 0
+        self.swapped_in_blocks = 0
         self.decodes = 0
         self.regular = 0
         self.stored_tokens = 0
@@ -67,5 +77,8 @@ class Plan:
         self.completing = []
         self.resumed = []
         self.batch.prefills = []
+        if self.dropped:
+            self.dropped = []
+        self.delay_ps = self.swapped_out_blocks = self.swapped_in_blocks = 0
         self.irregular = False
         self.stable = True

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from simulator.allocators.kv_cache import KvCache
 from simulator.request import Request, RequestState
+from simulator.schedulers.config import EngineConfig
 from simulator.schedulers.decoders import Decoders
 from simulator.schedulers.plan import Plan
 from simulator.schedulers.prefill_hold import PrefillHold
@@ -13,8 +16,11 @@ DECODING, PREFILLING = RequestState.DECODING, RequestState.PREFILLING
 PREEMPTED, FINISHED = RequestState.PREEMPTED, RequestState.FINISHED
 
 
-class RunningRequests:
-    """What every iteration-level policy shares; a policy adds the pass that fills ``plan``.
+class Scheduler(ABC):
+    """What every policy shares; a policy adds the pass that fills ``plan`` (``schedule``).
+
+    ``heeds_all``: whether any arrival in mid-leap may change the next pass while others wait (with fcfs only one that
+    finds the queue empty can).
 
     Invariant (``check``, between steps): ``running`` holds, by admission number, exactly the requests that are
     PREFILLING (these also in ``prefilling``) or DECODING (these also in ``decoders``); ``stored_prefill_tokens`` is
@@ -22,7 +28,9 @@ class RunningRequests:
     """
 
     __slots__ = (
+        "config",
         "decoders",
+        "heeds_all",
         "hold",
         "kv",
         "lagging",
@@ -33,8 +41,10 @@ class RunningRequests:
         "waiting",
     )
 
-    def __init__(self, kv: KvCache, waiting: WaitingQueue, prefill_schedule_interval: int) -> None:
+    def __init__(self, config: EngineConfig, kv: KvCache, waiting: WaitingQueue) -> None:
+        self.config = config
         self.kv = kv
+        self.heeds_all = False
         self.waiting = waiting
         self.running: dict[int, Request] = {}
         self.prefilling: dict[int, Request] = {}
@@ -42,7 +52,11 @@ class RunningRequests:
         self.lagging: dict[int, Request] = {}
         self.stored_prefill_tokens = 0
         self.plan = Plan()
-        self.hold = PrefillHold(prefill_schedule_interval)
+        self.hold = PrefillHold(config.prefill_schedule_interval)
+
+    @abstractmethod
+    def schedule(self, step: int, now_ps: int) -> Plan:
+        """Decides what step number ``step``, starting now, computes."""
 
     def advance(self, step: int) -> None:
         """The step of the last plan has run."""
