@@ -33,6 +33,7 @@ def steps_of(log: ReplicaLog) -> list[Step]:
                     "stored_tokens": table["stored_tokens"][i] + j * decodes,
                     "used_slots": used,
                     "head_wait": table["head_wait"][i],
+                    "saved_slots": table["saved_slots"][i],
                 }
             )
             start += duration

@@ -187,7 +187,7 @@ class _Replica:
         self.truth.steps.append((self.now, end, len(self.running), stored, used))
         row = (self.step, 1, self.now, duration, server.per_context_ps * len(decodes), tokens, len(decodes))
         row += (len(sampled), regular, context, len(self.running), stored, used, int(cause))
-        self.log.segments.extend((*row, len(self.log.growth_blocks)))
+        self.log.segments.extend((*row, 0, len(self.log.growth_blocks)))
         self.now = end
         for job in sampled:
             self.sample(job, regular=job in decodes and job.token_step == self.step - 1)
@@ -275,7 +275,7 @@ def merged(log: RunLog, seed: int, chance: float = 0.9) -> RunLog:
 
 def _continues(leap: list[dict[str, int]], row: dict[str, int]) -> bool:
     last = leap[-1]
-    same = ("tokens", "decodes", "sampled", "running", "head_wait")
+    same = ("tokens", "decodes", "sampled", "running", "head_wait", "saved_slots")
     if last["start_ps"] + last["duration_ps"] != row["start_ps"] or any(last[name] != row[name] for name in same):
         return False
     if len(leap) > 1 and row["duration_ps"] - last["duration_ps"] != last["duration_ps"] - leap[-2]["duration_ps"]:

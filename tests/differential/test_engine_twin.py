@@ -100,7 +100,7 @@ def test_decoders_that_a_pass_leaves_out_are_the_twins(case: Case, period: int) 
     if not case.engine.enable_chunked_prefill:
         return  # a whole prompt may never fit in such a budget
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simulator.cluster, "ChunkedPrefill", Throttled)
+        patch.setattr(simulator.cluster, "make_scheduler", Throttled)
         patch.setattr(Throttled, "period", period)
         assert_twins(case, lambda step: 1 + step * 5 % period)
 
@@ -115,7 +115,7 @@ def test_the_throttle_does_leave_decoders_out() -> None:
         {},
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simulator.cluster, "ChunkedPrefill", Throttled)
+        patch.setattr(simulator.cluster, "make_scheduler", Throttled)
         patch.setattr(Throttled, "period", 7)
         log = assert_twins(case, lambda step: 1 + step * 5 % 7)
     assert Throttled.skips > 20

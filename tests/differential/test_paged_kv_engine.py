@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import simulator.cluster as cluster
+from simulator.allocators.content import TokenContent
 from simulator.allocators.kv_cache import KvCache
 from simulator.allocators.paged_kv import PagedKv
 from simulator.allocators.pools import PagedPool, PoolConfig
@@ -62,7 +63,7 @@ def test_the_engine_runs_the_same_on_ids_and_on_counts(stepwise: bool, monkeypat
     counted = {seed: run(seed, stepwise=stepwise) for seed in SEEDS}
     caches: list[PagedKv] = []
 
-    def with_ids(pool: PoolConfig, engine: EngineConfig) -> KvCache:
+    def with_ids(pool: PoolConfig, engine: EngineConfig, content: TokenContent) -> KvCache:
         assert isinstance(pool, PagedPool)
         caches.append(
             PagedKv(

@@ -62,7 +62,7 @@ def test_states_sums_and_memory_hold_before_every_pass(case: Case) -> None:
     WatchedScheduler.passes = 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(simulator.inbox, "Request", WatchedRequest)
-        patch.setattr(simulator.cluster, "ChunkedPrefill", WatchedScheduler)
+        patch.setattr(simulator.cluster, "make_scheduler", WatchedScheduler)
         for stepwise in (False, True):
             log = simulate(case.workload, case.engine, case.pool, case.step_time, stepwise=stepwise, **case.options)
             assert log.replicas
