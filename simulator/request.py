@@ -42,7 +42,7 @@ class Request:
 
     What only an admitted request has is set at its admission (``seq``, its place in that order, ``admitted_ps``), when
     it joins the decoders (``joined_step``, ``finish_step``, ``phase``), or when a decoder misses a step
-    (``last_token_ps``: when its last token came).
+    (``last_token_ps``: when its last token came), or is preempted (``lost_tokens``: computed tokens that it lost then).
 
     ``cached_tokens`` is the prefix-cache hit of the first admission, ``hit_tokens`` that of the last one;
     ``in_flight`` are tokens scheduled and not yet known to be computed (async scheduling); ``sequences`` share the
@@ -67,6 +67,7 @@ class Request:
         "in_flight",
         "joined_step",
         "last_token_ps",
+        "lost_tokens",
         "output_tokens",
         "phase",
         "preempted_ps",
@@ -88,6 +89,7 @@ class Request:
     finish_step: int
     phase: int
     last_token_ps: int
+    lost_tokens: int
 
     def __init__(
         self,

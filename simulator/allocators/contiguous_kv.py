@@ -19,6 +19,7 @@ class ContiguousKv:
 
     caching = False
     ordered = False
+    growth_may_admit = False
     evicted_blocks = 0
     saved_units = 0
 

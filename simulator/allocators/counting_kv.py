@@ -22,6 +22,7 @@ class CountingKv:
 
     caching = False
     ordered = False
+    growth_may_admit = False
     evicted_blocks = 0
     saved_units = 0
 

@@ -42,6 +42,9 @@ class KvCache(Protocol):
     pool: PoolFacts
     caching: bool  # whether ``hit`` can be more than 0
     ordered: bool  # whether the order in which running requests get blocks can matter
+    growth_may_admit: (
+        bool  # whether decoders' growth alone can let in a head that lacks memory (windows, answers shared)
+    )
     evicted_blocks: int  # cached blocks that lost their content, so far
     saved_units: int  # units that sharing saves now: sum over tables of their blocks, less the blocks held
 

@@ -24,6 +24,7 @@ class PagedKv:
 
     caching = False
     ordered = False
+    growth_may_admit = False
     evicted_blocks = 0
     saved_units = 0
 

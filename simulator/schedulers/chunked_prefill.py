@@ -57,7 +57,9 @@ class ChunkedPrefill(Scheduler):
         holding = self.hold.active and self.hold.holds(count, self.prefilling)
         budget = self.budget - count
         if not served:
-            budget = self._together(step, cap, holding) if self.prefilling else -1
+            # Decoders and prefills together, unless it matters to the cache who comes first.
+            together = self.prefilling and not (count and self.kv.ordered)
+            budget = self._together(step, cap, holding) if together else -1
             if budget < 0:
                 budget = OneByOne(self, step, now_ps, cap, holding).run()
         plan.head_wait = NOBODY_WAITS
@@ -121,12 +123,16 @@ class ChunkedPrefill(Scheduler):
     def _admit(self, now_ps: int, budget: int, cap: int, holding: bool) -> None:
         """Phase B: moves requests from the head of the queue to running while everything allows it."""
         plan, kv, waiting, running = self.plan, self.kv, self.waiting, self.running
+        caching, hit = kv.caching, 0
         while waiting:
             if len(running) >= self.running_limit:
                 plan.head_wait = MAX_NUM_SEQS
                 return
             request = waiting.head()
             chunk = known = request.prompt_tokens + request.generated
+            if caching:
+                hit = kv.hit(request, known)
+                chunk -= hit
             if 0 < cap < chunk:
                 chunk = cap
             if chunk > budget:
@@ -134,10 +140,10 @@ class ChunkedPrefill(Scheduler):
                     plan.head_wait = TOKEN_BUDGET
                     return
                 chunk = budget
-            if holding and known > 1:
+            if holding and known - hit > 1:
                 plan.head_wait = HELD
                 return
-            if not kv.admit(request, known, chunk, bool(running)):
+            if not kv.admit(request, known, hit + chunk, bool(running)):
                 plan.head_wait = KV_MEMORY
                 return
             waiting.pop()
@@ -148,6 +154,8 @@ class ChunkedPrefill(Scheduler):
                 plan.irregular = True
             else:
                 request.scheduled_ps = now_ps
+            if caching:
+                self.found(request, hit)
             running[seq] = request
             plan.admitted.append(request)
             plan.chunks.append((request, chunk))
@@ -173,7 +181,7 @@ class ChunkedPrefill(Scheduler):
         if plan.resumed:
             plan.irregular = True
             plan.regular -= len(plan.resumed)
-        prefills, completing = batch.prefills, plan.completing
+        prefills, completing, prefilling = batch.prefills, plan.completing, self.prefilling
         for request, chunk in plan.chunks:
             request.computed = computed = request.computed + chunk
             tokens += chunk
@@ -185,7 +193,7 @@ class ChunkedPrefill(Scheduler):
                 stored += computed
                 if request.generated:
                     plan.irregular = True
-            if chunk < computed or not complete:
+            if not complete or request.seq in prefilling:
                 self.carry_over(request, chunk)
         batch.tokens = tokens
         batch.context = context
@@ -197,4 +205,4 @@ class ChunkedPrefill(Scheduler):
         if plan.head_wait in STAYS_BLOCKED and not (
             plan.chunks or self.prefilling or plan.preempted or plan.resumed or plan.skipped
         ):
-            plan.stable = True
+            plan.stable = plan.head_wait != KV_MEMORY or not self.kv.growth_may_admit

@@ -111,18 +111,27 @@ class Scheduler(ABC):
         del self.running[request.seq]
         request.state = PREEMPTED
         request.recomputed += request.computed
+        request.lost_tokens = request.computed
         request.computed = 0
         request.preemptions += 1
         request.preempted_ps = now_ps
         self.waiting.put_back(request)
         self.plan.preempted.append(request)
 
+    def found(self, request: Request, hit: int) -> None:
+        """An admitted request takes ``hit`` tokens from the prefix cache."""
+        request.computed = request.hit_tokens = hit
+        if request.preemptions:
+            request.recomputed -= min(hit, request.lost_tokens)
+        else:
+            request.cached_tokens = hit
+
     def carry_over(self, request: Request, chunk: int) -> None:
         """Keeps ``prefilling``: who is in it has had a chunk and needs more."""
         computed = request.computed
-        before = computed - chunk
+        before = computed - chunk if request.seq in self.prefilling else 0
         if computed < request.prompt_tokens + request.generated:
-            self.stored_prefill_tokens += chunk
+            self.stored_prefill_tokens += computed - before
             self.prefilling[request.seq] = request
         else:
             self.stored_prefill_tokens -= before
