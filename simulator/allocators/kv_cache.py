@@ -46,7 +46,11 @@ class KvCache(Protocol):
         bool  # whether decoders' growth alone can let in a head that lacks memory (windows, answers shared)
     )
     evicted_blocks: int  # cached blocks that lost their content, so far
-    saved_units: int  # units that sharing saves now: sum over tables of their blocks, less the blocks held
+
+    @property
+    def saved_units(self) -> int:
+        """Units that sharing saves now: blocks over all tables, less the blocks held."""
+        ...
 
     @property
     def free_units(self) -> int:
@@ -79,6 +83,10 @@ class KvCache(Protocol):
 
     def extend(self, holder: Holder, tokens: int) -> bool:
         """Makes room so that the holder (not a decoder) has ``tokens`` tokens stored."""
+        ...
+
+    def store(self, holder: Holder, tokens: int) -> None:
+        """Async scheduling: the first ``tokens`` tokens are known now, so their full blocks can be hit."""
         ...
 
     def release(self, holder: Holder) -> None:

@@ -7,20 +7,10 @@ from typing import Literal
 
 from simulator.allocators.content import TokenContent
 from simulator.allocators.counting_kv import CountingKv
+from simulator.allocators.group_shape import KvGroupShape as KvGroupShape
 from simulator.allocators.kv_cache import KvCache
 from simulator.errors import DoesNotFitError, InputError
 from simulator.schedulers.config import EngineConfig
-
-
-@dataclass(frozen=True)
-class KvGroupShape:
-    """A group of layers that draws its own blocks from the pool: each holds ``block_size`` tokens of these layers.
-
-    ``window_tokens``: layers that see only so many tokens back; None: layers that keep every token.
-    """
-
-    block_size: int
-    window_tokens: int | None = None
 
 
 @dataclass(frozen=True)
@@ -72,6 +62,8 @@ def make_cache(pool: PoolConfig, engine: EngineConfig, content: TokenContent) ->
         raise DoesNotFitError(
             f"{pool.num_gpu_blocks} KV blocks{null_block}", remedy="give the cache more memory or use smaller blocks"
         )
+    if engine.policy.kind == "vllm-v1" and (engine.enable_prefix_caching or pool.groups):
+        return _grouped(pool, engine, content)
     return CountingKv(
         pool.num_gpu_blocks,
         pool.block_size,
@@ -80,4 +72,25 @@ def make_cache(pool: PoolConfig, engine: EngineConfig, content: TokenContent) ->
         reserve_full_sequence=engine.scheduler_reserve_full_isl,
         bytes_per_token=pool.bytes_per_token,
         null_block=pool.null_block,
+    )
+
+
+def _grouped(pool: PagedPool, engine: EngineConfig, content: TokenContent) -> KvCache:
+    """vLLM v1's cache with real block ids: prefix caching, KV groups."""
+    from simulator.allocators.block_pool import VLLM_V1, VLLM_V1_2025
+    from simulator.allocators.grouped_kv import GroupedKv
+
+    return GroupedKv(
+        pool.num_gpu_blocks,
+        pool.groups or (KvGroupShape(pool.block_size),),
+        engine.max_model_len,
+        content,
+        caching=engine.enable_prefix_caching,
+        retention_interval=engine.prefix_cache_retention_interval,
+        watermark=engine.watermark,
+        reserve_full_sequence=engine.scheduler_reserve_full_isl,
+        batched_tokens=engine.max_num_batched_tokens,
+        lag=int(engine.async_scheduling),
+        bytes_per_token=pool.bytes_per_token,
+        policy=VLLM_V1 if engine.version == "0.33" else VLLM_V1_2025,
     )

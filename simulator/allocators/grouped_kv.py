@@ -1,0 +1,344 @@
+"""A replica's paged KV cache with prefix caching and several KV groups, by vLLM v1's rules, on real block ids.
+
+SCHEDULERS.md 1, 2, 3 (B4) and 8. Plain and exact; where no order can matter, faster caches answer the same.
+"""
+
+from __future__ import annotations
+
+from math import gcd, lcm
+
+from simulator.allocators.block_pool import BlockPool, FreeListPolicy
+from simulator.allocators.cached_blocks import CachedBlocks
+from simulator.allocators.content import TokenContent
+from simulator.allocators.group_rules import GroupRules
+from simulator.allocators.group_shape import KvGroupShape
+from simulator.allocators.group_table import GroupTable
+from simulator.allocators.kv_cache import Holder
+from simulator.allocators.prefix_hashes import PrefixHashes
+from simulator.allocators.prefix_lookup import NULL_BLOCK, Found, PrefixLookup
+from simulator.errors import InputError
+from simulator.run_log import PoolFacts
+
+
+class GroupedKv:
+    """``KvCache`` over one block pool that all groups share. ``holder.extent`` is a ``GroupTable``.
+
+    A block is a block of whichever group took it, and holds that group's ``block_size`` tokens of that group's
+    layers. So "slots" (``pool.total_slots``) are blocks times the first group's block size: they measure the pool,
+    not how many tokens fit.
+
+    Blocks are cached when a pass schedules the tokens that fill them. With asynchronous scheduling (``lag`` 1) the
+    newest token of a decoder is not known yet when the next step is scheduled, so blocks are cached a step later, or
+    when the scheduler tells that tokens have become known (``store``).
+
+    A window group gives up blocks that its window has passed before it asks for new ones; as in vLLM these stay given
+    up when the asking then fails.
+
+    Invariant: the pool's references are the tables of the holders; the map of cached content and the hashes on the
+    blocks say the same; no block beyond ``settled`` carries a hash.
+    """
+
+    ordered = True
+
+    def __init__(
+        self,
+        num_gpu_blocks: int,
+        groups: tuple[KvGroupShape, ...],
+        max_model_len: int,
+        content: TokenContent,
+        *,
+        caching: bool,
+        retention_interval: int | None,
+        watermark: float,
+        reserve_full_sequence: bool,
+        batched_tokens: int,
+        lag: int,
+        bytes_per_token: int,
+        policy: FreeListPolicy,
+    ) -> None:
+        sizes = [shape.block_size for shape in groups]
+        self.alignment_tokens = lcm(*sizes)
+        _check_shapes(groups, self.alignment_tokens, retention_interval, caching)
+        self.caching = caching
+        self.lag = lag
+        self.max_model_len = max_model_len
+        self.watermark_blocks = int(watermark * num_gpu_blocks)
+        self.reserve_full_sequence = reserve_full_sequence
+        self.groups = tuple(
+            GroupRules.of(shape, self.alignment_tokens, retention_interval, max_model_len, batched_tokens * (1 + lag))
+            for shape in groups
+        )
+        self.windowed = any(shape.window_tokens is not None for shape in groups)
+        self.growth_may_admit = caching or self.windowed
+        self.blocks = BlockPool(num_gpu_blocks, policy)
+        usable = self.blocks.usable_blocks
+        self.pool = PoolFacts("paged", sizes[0], num_gpu_blocks, usable * sizes[0], bytes_per_token)
+        self.evicted_blocks = 0
+        self._cached = CachedBlocks()
+        self._hashes = PrefixHashes(content)
+        self._lookup = PrefixLookup(self.groups, self._cached)
+        self._found: tuple[int, Found] | None = None  # (row, what it found), while nothing has changed since
+        self._references = 0  # non-null table entries, all tables together
+        self._holders: dict[int, Holder] = {}  # row -> holder
+        self._decoders: dict[int, Holder] = {}  # row -> holder
+
+    # -- what it is asked ------------------------------------------------------------------------------------
+
+    @property
+    def free_units(self) -> int:
+        return self.blocks.free_blocks
+
+    @property
+    def saved_units(self) -> int:
+        return self._references - (self.blocks.usable_blocks - self.blocks.free_blocks)
+
+    @property
+    def surely_servable_tokens(self) -> int:
+        """Exact for one group that keeps all; else each request must be asked."""
+        if len(self.groups) > 1 or self.windowed:
+            return 0
+        return self.blocks.usable_blocks * self.groups[0].block_size
+
+    def unservable(self, prompt_tokens: int, final_tokens: int) -> str | None:
+        tokens = min(final_tokens, self.max_model_len)
+        needs = [rules.admission_need(tokens) for rules in self.groups]
+        if sum(needs) <= self.blocks.usable_blocks:
+            return None
+        parts = "" if len(needs) == 1 else f" ({' + '.join(map(str, needs))} in its {len(needs)} KV groups)"
+        return (
+            f"needs {sum(needs)} KV blocks{parts} at its end ({final_tokens} tokens), "
+            f"the pool has {self.blocks.usable_blocks}"
+        )
+
+    def table(self, holder: Holder, group: int = 0) -> list[int]:
+        """The block ids that a holder has in a group, null ones included."""
+        extent: GroupTable = holder.extent
+        return list(extent.blocks[group])
+
+    # -- admission -------------------------------------------------------------------------------------------
+
+    def hit(self, holder: Holder, known_tokens: int) -> int:
+        found = self._lookup.nothing()
+        if self.caching and known_tokens > 1:
+            # The last token is computed in any case: its logits are wanted.
+            found = self._lookup.find(self._hashes.chain(holder.row), known_tokens - 1)
+        self._found = (holder.row, found)
+        return found.tokens
+
+    def admit(self, holder: Holder, known_tokens: int, first_tokens: int, others_run: bool) -> bool:
+        if self._found is None or self._found[0] != holder.row:
+            self.hit(holder, known_tokens)
+        assert self._found is not None
+        found = self._found[1]
+        room = self.free_units - (self.watermark_blocks if others_run else 0)
+        if self.reserve_full_sequence and self._admission_need(found, known_tokens, whole=True) > room:
+            return False
+        if self._admission_need(found, first_tokens, whole=False) > room:
+            return False
+        self._found = None
+        tables: list[list[int]] = []
+        for rules, hits in zip(self.groups, found.blocks, strict=True):
+            skipped = rules.skipped_blocks(found.tokens)
+            kept = hits[skipped:]
+            touched = [block for block in kept if block != NULL_BLOCK]
+            self.blocks.touch(touched)
+            self._references += len(touched)
+            tables.append([NULL_BLOCK] * skipped + kept)
+        chain = self._hashes.chain(holder.row) if self.caching else None
+        holder.extent = GroupTable(tables, chain, found.junction_tokens)
+        self._holders[holder.row] = holder
+        self._pop(holder, first_tokens)
+        self._insert(holder, first_tokens)
+        return True
+
+    def _admission_need(self, found: Found, tokens: int, whole: bool) -> int:
+        """Blocks that leave the free queue: new ones, and hits that nobody holds."""
+        need = 0
+        tokens = min(tokens, self.max_model_len)
+        for rules, hits in zip(self.groups, found.blocks, strict=True):
+            skipped = rules.skipped_blocks(found.tokens)
+            wanted = rules.admission_need(tokens) if whole else rules.blocks(tokens)
+            need += max(0, wanted - max(skipped, len(hits)))
+            need += sum(block != NULL_BLOCK and not self.blocks.ref_count[block] for block in hits[skipped:])
+        return need
+
+    # -- running requests ------------------------------------------------------------------------------------
+
+    def units_for(self, holder: Holder, tokens: int) -> int:
+        """At most so many; what a window gives up first is not counted against it."""
+        extent: GroupTable = holder.extent
+        tokens = min(tokens, self.max_model_len)
+        pairs = zip(self.groups, extent.blocks, strict=True)
+        return sum(max(0, rules.blocks(tokens) - len(table)) for rules, table in pairs)
+
+    def extend(self, holder: Holder, tokens: int) -> bool:
+        return self._make_room(holder, holder.computed - holder.in_flight, tokens, tokens)
+
+    def _make_room(self, holder: Holder, done_tokens: int, tokens: int, known_tokens: int) -> bool:
+        """Room for ``tokens`` tokens, of which the first ``known_tokens`` have names; ``done_tokens`` are computed."""
+        self._found = None
+        if self.windowed:
+            self._pass_out(holder, done_tokens)
+        if self.units_for(holder, tokens) > self.free_units:
+            return False
+        self._pop(holder, tokens)
+        self._insert(holder, known_tokens)
+        return True
+
+    def _pass_out(self, holder: Holder, done_tokens: int) -> None:
+        """Gives up the blocks that the windows have passed."""
+        extent: GroupTable = holder.extent
+        for group, rules in enumerate(self.groups):
+            passed = extent.pass_out(group, rules.skipped_blocks(done_tokens))
+            if passed:
+                self.blocks.drop(passed)
+                self._references -= len(passed)
+
+    def _pop(self, holder: Holder, tokens: int) -> None:
+        """Takes the blocks that ``tokens`` tokens lack; they are there."""
+        extent: GroupTable = holder.extent
+        tokens = min(tokens, self.max_model_len)
+        for rules, table in zip(self.groups, extent.blocks, strict=True):
+            need = rules.blocks(tokens) - len(table)
+            if need > 0:
+                taken, evicted = self.blocks.take(need)
+                table.extend(taken)
+                self._references += need
+                self.evicted_blocks += len(evicted)
+                for block, content in evicted:
+                    self._cached.remove(content, block)
+        holder.held = extent.held
+
+    def _insert(self, holder: Holder, tokens: int) -> None:
+        """Caches the blocks that the first ``tokens`` tokens fill."""
+        extent: GroupTable = holder.extent
+        if extent.chain is None:
+            return
+        if len(self.groups) > 1:
+            tokens -= tokens % self.alignment_tokens
+        for group, rules in enumerate(self.groups):
+            start, end = extent.settled[group], tokens // rules.block_size
+            if end <= start:
+                continue
+            for index in rules.kept(start, end, holder.prompt_tokens, extent.junction_tokens):
+                block = extent.blocks[group][index]
+                if block != NULL_BLOCK:
+                    content = (group, extent.chain.hash((index + 1) * rules.block_size))
+                    self.blocks.stamp(block, content)
+                    self._cached.add(content, block)
+            extent.settled[group] = end
+
+    def store(self, holder: Holder, tokens: int) -> None:
+        self._found = None
+        self._insert(holder, tokens)
+
+    def release(self, holder: Holder) -> None:
+        self._found = None
+        extent: GroupTable = holder.extent
+        for group in range(len(self.groups)):
+            held = extent.real(group)
+            self.blocks.drop(held)
+            self._references -= len(held)
+        del self._holders[holder.row]
+        holder.extent, holder.held = None, 0
+
+    # -- decoders --------------------------------------------------------------------------------------------
+
+    def join(self, holder: Holder, tokens: int, step: int) -> None:
+        self._decoders[holder.row] = holder
+
+    def leave(self, holder: Holder, tokens: int) -> None:
+        extent: GroupTable = holder.extent
+        for rules, table in zip(self.groups, extent.blocks, strict=True):
+            if len(table) != rules.blocks(tokens):
+                raise ValueError(
+                    f"request {holder.row} leaves with {tokens} tokens in {len(table)} blocks of {rules.block_size}: "
+                    "a step was not served, or served twice"
+                )
+        del self._decoders[holder.row]
+
+    def grow(self, holder: Holder, step: int) -> bool:
+        stored = holder.computed + step - holder.joined_step
+        in_flight = 0
+        if self.lag:
+            in_flight = holder.in_flight if step == holder.joined_step else self.lag
+        return self._make_room(holder, stored - in_flight, stored + 1, stored + 1 - self.lag)
+
+    def demand(self, step: int) -> int:
+        """At most so many: blocks that windows give up in this step are not counted against it."""
+        return sum(
+            self.units_for(holder, holder.computed + step - holder.joined_step + 1)
+            for holder in self._decoders.values()
+        )
+
+    def serve(self, step: int) -> bool:
+        if self.demand(step) > self.free_units:
+            return False
+        for holder in sorted(self._decoders.values(), key=lambda holder: holder.seq):
+            self.grow(holder, step)
+        return True
+
+    def horizon(self, step: int, most: int) -> int:
+        """Careful: 0 with windows, else never more than a block size of the first group."""
+        if self.windowed:
+            return 0
+        most = min(most, self.pool.block_size)
+        for steps in range(most):
+            if self.demand(step + steps) > self.free_units:  # nobody grows meanwhile: this demand is of all the steps
+                return steps
+        return most
+
+    def advance(self, step: int, steps: int) -> list[int]:
+        """Serves them one by one; the number of blocks that each took, less what its windows gave up."""
+        taken = []
+        for now in range(step, step + steps):
+            free = self.free_units
+            if not self.serve(now):
+                raise ValueError(f"{steps} steps from step {step} on need more blocks than are free")
+            taken.append(free - self.free_units)
+        if steps > self.pool.block_size and len(self.groups) > 1:
+            raise ValueError(f"{steps} steps at once: with several groups growth has no period to report")
+        return taken[: self.pool.block_size]
+
+    def check(self) -> None:
+        tables: list[list[int]] = []
+        for row, holder in self._holders.items():
+            extent: GroupTable = holder.extent
+            real = [extent.real(group) for group in range(len(self.groups))]
+            tables.append([block for of_group in real for block in of_group])
+            assert holder.held == len(tables[-1]) or self.windowed, f"request {row} holds {holder.held}"
+            for rules, table, of_group, settled in zip(self.groups, extent.blocks, real, extent.settled, strict=True):
+                assert rules.window_tokens is not None or of_group == table, f"a hole in the table of {row}"
+                assert table[len(table) - len(of_group) :] == of_group, f"a hole amid the table of {row}"
+                assert settled <= len(table)
+                beyond = [self.blocks.hash_of[block] for block in table[settled:]]
+                assert not any(beyond), f"request {row} has cached blocks that are not full"
+        self.blocks.check(tables)
+        self._cached.check(self.blocks.hash_of)
+        assert self._references == sum(map(len, tables))
+        assert self.saved_units >= 0
+        assert self._decoders.keys() <= self._holders.keys(), "a decoder holds nothing"
+
+
+def _check_shapes(
+    groups: tuple[KvGroupShape, ...], alignment_tokens: int, retention_interval: int | None, caching: bool
+) -> None:
+    """Raises InputError for group sizes that vLLM refuses too."""
+    smallest = gcd(*(shape.block_size for shape in groups))
+    if smallest < 1:
+        raise InputError("block_size must be at least 1", where="engine.block_size", remedy="set block_size: 16")
+    for shape in groups:
+        if shape.window_tokens is not None and shape.window_tokens < 1:
+            raise InputError(
+                f"a sliding window of {shape.window_tokens} tokens",
+                where="kv_groups",
+                remedy="give the window its size in tokens, or none to keep every token",
+            )
+    sliding = any(shape.window_tokens is not None for shape in groups)
+    if caching and sliding and retention_interval and retention_interval % alignment_tokens:
+        raise InputError(
+            f"prefix_cache_retention_interval {retention_interval} is no multiple of {alignment_tokens}, "
+            "where hits can end",
+            where="engine.prefix_cache_retention_interval",
+            remedy=f"set a multiple of {alignment_tokens}, or 0",
+        )
