@@ -7,9 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from simulator.metrics import summarize
 from simulator.request import RequestState
 from simulator.schedulers.plan import Plan
 from simulator.schedulers.running import Scheduler
+from tests.expand import steps_of
 from tests.policy_cases import System, policy_cases, systems, watched
 from tests.property.test_leaps import assert_same_run, run
 
@@ -61,9 +63,12 @@ def test_a_run_ends_with_every_request_accounted_for_within_the_limits(system: S
     for reason in table["reason"][~finished]:
         assert log.reasons[reason]
     assert (np.diff(np.stack([table[name][finished] for name in TIMES]), axis=0) >= 0).all()
+    computed = sum(step["tokens"] for replica in log.replicas for step in steps_of(replica))
+    useful = case.workload.prompt_tokens[finished] + wanted[finished] - 1 - table["cached_tokens"][finished]
+    assert computed == useful.sum() + table["recomputed_tokens"][finished].sum()
     for replica in log.replicas:
-        last = {name: column[-1] for name, column in replica.segment_columns().items() if len(column)}
-        assert not last or last["used_slots"] <= replica.pool.total_slots
+        assert all(0 <= step["used_slots"] <= replica.pool.total_slots for step in steps_of(replica))
+    summarize(log)  # raises where Little's law does not hold to the picosecond
 
 
 TIMES = ("arrival_ps", "scheduled_ps", "first_token_ps", "finish_ps")
