@@ -44,6 +44,7 @@ class Replica:
     __slots__ = (
         "_alarm",
         "_bell",
+        "_ending",
         "_leap",
         "_segment",
         "coupled",
@@ -58,6 +59,7 @@ class Replica:
         "number",
         "on_end",
         "outstanding",
+        "pass_at",
         "recorder",
         "scheduler",
         "servable",
@@ -94,11 +96,13 @@ class Replica:
         self.max_steps = max_steps
         self.recorder = recorder
         self.on_end: Callable[[Request], None] | None = None
-        self.now = 0
+        self.now = 0  # the next step starts
+        self.pass_at = 0  # the next pass is made: now, but with async scheduling when the step before starts
         self.step = 0  # number of the next step
         self.outstanding = 0  # requests routed here and not ended
         self.cut_short = False  # stopped by max_steps
         self.live_locked = False
+        self._ending: list[Request] | None = None  # async scheduling: whose last token comes with the step in flight
         self._bell: Event | None = None  # set while there is nothing to do
         self._alarm: Alarm | None = None  # end of the leap under way, with its segment and its steps
         self._segment = EMPTY_SEGMENT
@@ -132,10 +136,12 @@ class Replica:
         """Ends the leap at the first step boundary at or after now."""
         assert self._alarm is not None
         duration, growth, _ = self._segment
-        steps = steps_until(duration, growth, int(self.env.now) - self.now)
+        lag = self.scheduler.lag
+        wait = int(self.env.now) - self.now
+        steps = lag + (steps_until(duration, growth, wait) if wait > 0 else 0)
         if steps >= self._leap:
             return
-        end = self.now + steps_duration(duration, growth, steps)
+        end = self.now + steps_duration(duration, growth, steps - lag)
         alarm = Alarm(self.env, end - int(self.env.now), FINISH + self.number)
         alarm.callbacks, self._alarm.callbacks = self._alarm.callbacks, []
         self._alarm = alarm
@@ -152,15 +158,20 @@ class Replica:
         write, growth_blocks, pool = self.writer.log.segments.frombytes, self.writer.log.growth_blocks, kv.pool
         patience = Patience(scheduler.config)
         step, holds, watched = 0, hold.active, recorder is not None or self.max_steps is not None
+        lag = scheduler.lag
         while True:
             start = self.now  # stays the start of the leap until it is over
-            if inbox.next_ps <= start:
-                for request in inbox.take(start):
+            if inbox.next_ps <= self.pass_at:
+                for request in inbox.take(self.pass_at):
                     self._accept(request)
             scheduler.schedule(step, start)
             if plan.dropped:
                 self._drop(plan.dropped)
-            if not (batch.tokens or plan.preempted):  # nothing can change before the next arrival
+            if not (batch.tokens or plan.preempted):
+                if self.pass_at < start:  # the step in flight may change that
+                    yield from self._drain(plan)
+                    continue
+                # nothing can change before the next arrival
                 if recorder and waiting:
                     recorder.stalled(self, plan)
                 if not coupled and inbox.next_ps == NEVER_PS:
@@ -168,7 +179,7 @@ class Replica:
                 yield from self._sleep()
                 continue
             # How long the steps last, and for how many of them the plan holds.
-            steps, most = 1, self.most_steps
+            steps, most = 1, 1 if self._ending else self.most_steps
             if windows:
                 batch.windowed, most = windows.read(step, plan.skipped, most)
             segment = step_time.segment(batch) if batch.tokens else EMPTY_SEGMENT
@@ -187,7 +198,7 @@ class Replica:
                         steps = 1 + kv.horizon(step + 1, steps - 1)
                     wait = inbox.next_ps - start
                     if wait < steps * (duration + growth * steps) and (scheduler.heeds_all or not waiting):
-                        at = steps_until(duration, growth, wait)
+                        at = lag + (steps_until(duration, growth, wait) if wait > 0 else 0)
                         if at < steps:
                             steps = at
             else:
@@ -197,6 +208,9 @@ class Replica:
             if coupled:
                 yield self._set_alarm(segment, steps)
                 steps, self._leap = self._leap, 0
+            if lag:
+                self._end_late(start)
+                self.pass_at = start + steps_duration(duration, growth, steps - 1)
             # The steps have run: log them, apply their tokens, let go of whoever ended.
             used = pool.total_slots - kv.free_units * pool.block_size
             saved = kv.saved_units * pool.block_size
@@ -217,6 +231,8 @@ class Replica:
                 self.step = step = step + steps
                 if decoders.soonest <= step:  # with a stable plan only decoders can end
                     self._finish(scheduler.complete(step, self.now))
+                elif lag:
+                    self._ending = []
                 elif recorder:
                     recorder.ended(self, [])
                 patience.waited = 0
@@ -233,13 +249,15 @@ class Replica:
                 scheduler.advance(step)
                 self.step = step = step + 1
                 ended = scheduler.complete(step, self.now)
-                if ended or watched or windows:
+                if ended or watched or windows or lag:
                     self._finish(ended)
                 if batch.sampled:
                     patience.waited = 0
                 elif patience.is_over():
                     self.live_locked = True
                     return
+            if not lag:
+                self.pass_at = self.now
             if step == self.max_steps:
                 self.cut_short = True
                 return
@@ -254,14 +272,45 @@ class Replica:
 
     def _finish(self, ended: list[Request]) -> None:
         """Lets go of the requests that end now; decoding ones that have just begun join the window sums."""
-        if self.recorder:
-            self.recorder.ended(self, ended)
         if self.windows:
             self.windows.join(self.scheduler.plan.completing, self.step)
+        if self.scheduler.lag:
+            self._ending = ended
+            return
         for request in ended:
             self.writer.finished(request, self.now)
             self.kv.release(request)
             self._gone(request)
+        if self.recorder:
+            self.recorder.ended(self, ended)
+
+    def _end_late(self, now_ps: int) -> None:
+        """Async scheduling: the step in flight during the last pass has ended, at ``now_ps``."""
+        ended, self._ending = self._ending, None
+        if ended is None:
+            return
+        for request in ended:
+            holds = self.scheduler.let_go(request)
+            self.writer.finished(request, now_ps)
+            if holds:
+                self.kv.release(request)
+            self._gone(request)
+        if self.recorder:
+            self.recorder.ended(self, ended)
+
+    def _drain(self, plan: Plan) -> Waits:
+        """Async scheduling: nothing could be queued behind the step in flight; waits for its end."""
+        if self.recorder:
+            self.recorder.scheduled(self, plan, 0)
+        if self.coupled:
+            yield Alarm(self.env, self.now - int(self.env.now), FINISH + self.number)
+        self._end_late(self.now)
+        self.pass_at = self.now
+        self._ending = []  # the empty step ends with the next pass
+        if not (self.scheduler.running or self.scheduler.waiting or self.inbox.next_ps <= self.now):
+            self._end_late(self.now)
+        if self.coupled:
+            yield Alarm(self.env, 0, PASS + self.number)  # others end or arrive now: they come first
 
     def _drop(self, dropped: list[tuple[Request, str]]) -> None:
         """Turns away waiting requests that the scheduler gave up; they hold nothing."""
@@ -279,14 +328,14 @@ class Replica:
         """Waits for the next arrival, and for all others of the same time."""
         wait = self.inbox.next_ps
         if not self.coupled:
-            self.now = wait
+            self.now = self.pass_at = wait
             return
         self._bell = self.env.event()
         if wait < NEVER_PS:
             Alarm(self.env, wait - self.now, ARRIVAL).on_time(self._ring)
         yield self._bell
         yield Alarm(self.env, 0, PASS + self.number)
-        self.now = int(self.env.now)
+        self.now = self.pass_at = int(self.env.now)
 
     def _ring(self, _: Event | None = None) -> None:
         """Wakes the replica, unless it is awake."""
@@ -298,7 +347,8 @@ class Replica:
         """The end of the leap, wherever an arrival may move it."""
         self._segment, self._leap = segment, steps
         duration, growth, _ = segment
-        self._alarm = Alarm(self.env, steps_duration(duration, growth, steps), FINISH + self.number)
+        end = self.now + steps_duration(duration, growth, steps - self.scheduler.lag)
+        self._alarm = Alarm(self.env, end - int(self.env.now), FINISH + self.number)
         return self._alarm
 
     def close(self, now_ps: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from simulator.request import Request, RequestState
@@ -19,8 +20,9 @@ class PassRecorder:
     def __init__(self, names: list[str]) -> None:
         self.names = names
         self.passes: list[dict[str, Any]] = []
-        self.rejected: list[str] = []
         self._arrived: list[str] = []
+        self._open: deque[dict[str, Any]] = deque()  # passes whose step has not ended
+        self._evicted = 0
 
     def arrived(self, request: Request) -> None:
         self._arrived.append(self.names[request.row])
@@ -36,17 +38,21 @@ class PassRecorder:
             elif request.state is RequestState.DECODING and seq not in skipped:
                 row["sched"].append([self.names[request.row], 1])
         if plan.admitted:
-            row["admit"] = [[self.names[request.row], 0] for request in plan.admitted]
+            row["admit"] = [[self.names[request.row], request.hit_tokens] for request in plan.admitted]
         if plan.preempted:
             row["preempt"] = [self.names[request.row] for request in plan.preempted]
         row["dur_ns"] = duration_ps // PS_PER_NS
+        if replica.scheduler.lag and (plan.batch.tokens or plan.preempted):
+            row["start_ns"] = replica.now // PS_PER_NS
         self.passes.append(row)
+        self._open.append(row)
 
     def ended(self, replica: Replica, ended: list[Request]) -> None:
-        """Notes who ends with the step of the last pass."""
+        """Notes who ends with the oldest step that has not ended, after they gave their KV back."""
+        row = self._open.popleft()
         if ended:
-            self.passes[-1]["fin"] = [self.names[request.row] for request in ended]
-        self.passes[-1]["free_end"] = replica.kv.free_units + sum(request.held for request in ended)
+            row["fin"] = [self.names[request.row] for request in ended]
+        row["free_end"] = replica.kv.free_units
 
     def stalled(self, replica: Replica, plan: Plan) -> None:
         """Notes a pass that can do nothing before the next arrival."""
@@ -55,7 +61,7 @@ class PassRecorder:
         self.passes.append(row)
 
     def _row(self, replica: Replica, plan: Plan) -> dict[str, Any]:
-        row: dict[str, Any] = {"step": len(self.passes), "t_ns": replica.now // PS_PER_NS}
+        row: dict[str, Any] = {"step": len(self.passes), "t_ns": replica.pass_at // PS_PER_NS}
         if self._arrived:
             row["arr"] = self._arrived
             self._arrived = []
@@ -67,4 +73,8 @@ class PassRecorder:
             "wait": len(replica.scheduler.waiting),
             "free": replica.kv.free_units,
         }
+        evicted = replica.kv.evicted_blocks
+        if evicted > self._evicted:
+            row["evict"] = evicted - self._evicted
+            self._evicted = evicted
         return row

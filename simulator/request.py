@@ -17,13 +17,17 @@ class RequestState(IntEnum):
     PREEMPTED = 3  # waits again, its KV is gone, its outputs are kept
     FINISHED = 4
     REJECTED = 5
+    ENDING = 6  # its last token is in flight (async scheduling): it still runs and holds its KV, and computes no more
 
 
 LEGAL_MOVES: dict[RequestState, frozenset[RequestState]] = {
     RequestState.WAITING: frozenset({RequestState.PREFILLING, RequestState.REJECTED}),
-    RequestState.PREFILLING: frozenset({RequestState.DECODING, RequestState.PREEMPTED, RequestState.FINISHED}),
-    RequestState.DECODING: frozenset({RequestState.PREEMPTED, RequestState.FINISHED}),
-    RequestState.PREEMPTED: frozenset({RequestState.PREFILLING}),
+    RequestState.PREFILLING: frozenset(
+        {RequestState.DECODING, RequestState.PREEMPTED, RequestState.ENDING, RequestState.FINISHED}
+    ),
+    RequestState.DECODING: frozenset({RequestState.PREEMPTED, RequestState.ENDING, RequestState.FINISHED}),
+    RequestState.ENDING: frozenset({RequestState.PREEMPTED, RequestState.FINISHED}),
+    RequestState.PREEMPTED: frozenset({RequestState.PREFILLING, RequestState.FINISHED}),
     RequestState.FINISHED: frozenset(),
     RequestState.REJECTED: frozenset(),
 }

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simulator.allocators.pools import PagedPool
+from simulator.allocators.pools import KvGroupShape, PagedPool
 from simulator.cluster import simulate
 from simulator.errors import InputError
 from simulator.pass_recorder import PS_PER_NS, PassRecorder
@@ -21,7 +21,8 @@ from simulator.step_time.linear import LinearStepTime
 from workloads.workload import Workload
 
 COMPARED = (
-    "t_ns", "arr", "sched", "admit", "preempt", "tok", "ctx", "run", "wait", "free", "dur_ns", "fin", "stall",
+    "t_ns", "start_ns", "arr", "sched", "admit", "preempt", "tok", "ctx", "run", "wait", "free", "evict", "dur_ns",
+    "fin", "stall",
 )  # fmt: skip
 
 
@@ -65,12 +66,6 @@ def verify_prefix(prefix: str | Path) -> CaseResult:
 
 def unsupported(config: dict[str, Any]) -> str | None:
     """What of a case's settings this version does not model; None when it models all."""
-    if config["enable_prefix_caching"]:
-        return "enable_prefix_caching is not modelled yet"
-    if config["async_scheduling"]:
-        return "async_scheduling is not modelled yet"
-    if config["kv_groups"]:
-        return "sliding-window and hybrid KV groups are not modelled yet"
     if config["clock"] != "time":
         return f"clock {config['clock']!r} is not replayed yet"
     return None
@@ -83,6 +78,12 @@ def replay(config: dict[str, Any], requests: list[dict[str, Any]]) -> Replay:
         [request["prompt_len"] for request in requests],
         [request["output_len"] for request in requests],
         priority=[request.get("priority", 0) for request in requests],
+        segments=[
+            tuple((stream, start, length) for stream, start, length in request["segments"])
+            if "segments" in request
+            else None
+            for request in requests
+        ],
         request_ids=[request["id"] for request in requests],
     ).sorted_by_arrival()
     assert workload.request_ids is not None
@@ -99,12 +100,15 @@ def replay(config: dict[str, Any], requests: list[dict[str, Any]]) -> Replay:
         scheduler_reserve_full_isl=config["scheduler_reserve_full_isl"],
         watermark=config["watermark"],
         prefill_schedule_interval=config["prefill_schedule_interval"],
+        enable_prefix_caching=config["enable_prefix_caching"],
+        prefix_cache_retention_interval=config["prefix_cache_retention_interval"],
+        async_scheduling=config["async_scheduling"],
         on_unservable="faithful",
     )
     log = simulate(
         workload,
         engine,
-        PagedPool(config["num_gpu_blocks"], config["block_size"]),
+        PagedPool(config["num_gpu_blocks"], config["block_size"], groups=_groups(config)),
         LinearStepTime(
             config["step_base_ns"] * PS_PER_NS,
             config["step_per_token_ns"] * PS_PER_NS,
@@ -115,6 +119,11 @@ def replay(config: dict[str, Any], requests: list[dict[str, Any]]) -> Replay:
         recorders=[recorder],
     )
     return Replay(recorder.passes, log.status)
+
+
+def _groups(config: dict[str, Any]) -> tuple[KvGroupShape, ...]:
+    groups = config["kv_groups"] or ()
+    return tuple(KvGroupShape(group.get("block_size", config["block_size"]), group.get("window")) for group in groups)
 
 
 def first_difference(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> str | None:

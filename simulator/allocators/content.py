@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
+from workloads.traces.hash_blocks import HashedSegments
 from workloads.workload import Segment, Workload
 
 
@@ -22,3 +25,11 @@ class TokenContent:
         if prompt is None:
             prompt = ((f"p:{name}", 0, int(workload.prompt_tokens[row])),)
         return (*prompt, (f"o:{name}", 0, int(workload.output_tokens[row])))
+
+    @cached_property
+    def answers_are_named(self) -> bool:
+        """Whether some prompt holds tokens of an answer (``o:<id>``), as a session's later turns do."""
+        rows = self.workload.segments
+        if rows is None or isinstance(rows, HashedSegments):  # a hash id names tokens of prompts only
+            return False
+        return any(stream.startswith("o:") for row in rows if row is not None for stream, _, _ in row)

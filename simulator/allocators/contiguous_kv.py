@@ -89,6 +89,9 @@ class ContiguousKv:
             )
         return True
 
+    def store(self, holder: Holder, tokens: int) -> None:
+        """Nothing to do: content is not kept."""
+
     def release(self, holder: Holder) -> None:
         self.extents.release(self._held.pop(holder.row))
         holder.extent, holder.held = None, 0

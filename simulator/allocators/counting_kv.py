@@ -101,6 +101,9 @@ class CountingKv:
         holder.held += blocks
         return True
 
+    def store(self, holder: Holder, tokens: int) -> None:
+        """Nothing to do: content is not kept."""
+
     def release(self, holder: Holder) -> None:
         self.free_units += holder.held
         holder.held = 0

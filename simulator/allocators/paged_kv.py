@@ -98,6 +98,9 @@ class PagedKv:
         holder.held += need
         return True
 
+    def store(self, holder: Holder, tokens: int) -> None:
+        """Nothing to do: content is not kept."""
+
     def release(self, holder: Holder) -> None:
         del self._holders[holder.row]
         self.blocks.drop(holder.extent)

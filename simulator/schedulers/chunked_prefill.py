@@ -26,12 +26,14 @@ STAYS_BLOCKED = (NOBODY_WAITS, MAX_NUM_SEQS, KV_MEMORY)  # whoever waits so, wai
 class ChunkedPrefill(Scheduler):
     """vLLM's chunked prefill over a waiting queue (fcfs or priority)."""
 
-    __slots__ = ("admissions", "budget", "running_limit")
+    __slots__ = ("admissions", "budget", "in_flight", "running_limit")
 
     def __init__(self, config: EngineConfig, kv: KvCache) -> None:
         waiting: WaitingQueue = FcfsQueue() if config.scheduling_policy == "fcfs" else PriorityQueue()
         super().__init__(config, kv, waiting)
         self.admissions = 0
+        self.lag = int(config.async_scheduling)
+        self.in_flight: list[tuple[Request, int]] = []  # with lag: the chunks of the step before
         self.budget = config.max_num_batched_tokens
         self.running_limit = config.running_limit
         self.heeds_all = config.scheduling_policy != "fcfs"
@@ -54,7 +56,7 @@ class ChunkedPrefill(Scheduler):
             return plan
         plan.stable = False
         cap = self._chunk_cap() if self.config.long_prefill_token_threshold else 0
-        holding = self.hold.active and self.hold.holds(count, self.prefilling)
+        holding = self.hold.active and self.hold.holds(len(self.running), len(self.prefilling))
         budget = self.budget - count
         if not served:
             # Decoders and prefills together, unless it matters to the cache who comes first.
@@ -98,9 +100,9 @@ class ChunkedPrefill(Scheduler):
         chunks: list[tuple[Request, int]] = []
         interleaved = decoders.last_seq > next(iter(self.prefilling))
         for request in self.prefilling.values():
+            if holding:
+                break
             chunk = request.prompt_tokens + request.generated - request.computed
-            if holding and chunk > 1:
-                continue
             if 0 < cap < chunk:
                 chunk = cap
             if chunk > left:
@@ -195,6 +197,8 @@ class ChunkedPrefill(Scheduler):
                     plan.irregular = True
             if not complete or request.seq in prefilling:
                 self.carry_over(request, chunk)
+        if self.lag:
+            self._note_in_flight()
         batch.tokens = tokens
         batch.context = context
         batch.requests = decodes + len(plan.chunks)
@@ -206,3 +210,11 @@ class ChunkedPrefill(Scheduler):
             plan.chunks or self.prefilling or plan.preempted or plan.resumed or plan.skipped
         ):
             plan.stable = plan.head_wait != KV_MEMORY or not self.kv.growth_may_admit
+
+    def _note_in_flight(self) -> None:
+        """Chunks of this step are in flight in the next pass, those of the step before no longer."""
+        for request, _ in self.in_flight:
+            request.in_flight = 0
+        for request, chunk in self.plan.chunks:
+            request.in_flight = chunk
+        self.in_flight = self.plan.chunks

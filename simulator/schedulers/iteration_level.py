@@ -31,7 +31,7 @@ class IterationLevel(FirstCome):
         plan = self.plan
         if not plan.stable:
             plan.clear()
-        served = self.kv.serve(step)
+        served = not self.decoders.count or self.kv.serve(step)
         if served and not self.waiting:
             self.decode_only()
             return plan

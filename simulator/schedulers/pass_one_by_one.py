@@ -9,7 +9,7 @@ from simulator.request import Request, RequestState
 if TYPE_CHECKING:
     from simulator.schedulers.chunked_prefill import ChunkedPrefill
 
-DECODING = RequestState.DECODING
+DECODING, ENDING = RequestState.DECODING, RequestState.ENDING
 
 
 class OneByOne:
@@ -41,9 +41,11 @@ class OneByOne:
     def _wanted(self, request: Request) -> int:
         if request.state is DECODING:
             return 1
-        chunk = request.prompt_tokens + request.generated - request.computed
-        if self.holding and chunk > 1:
+        if request.state is ENDING:
             return 0
+        if self.holding:
+            return 0
+        chunk = request.prompt_tokens + request.generated - request.computed
         if 0 < self.cap < chunk:
             chunk = self.cap
         return min(chunk, self.budget)
@@ -61,6 +63,7 @@ class OneByOne:
             victim = self._victim()
             _, taken = self.given.pop(victim.seq, (victim, 0))
             self.budget += taken
+            self.scheduler.hold.revoked |= taken > 0 and victim.state is not DECODING
             self.scheduler.preempt(victim, self.step, self.now_ps, taken)
             if victim is request:
                 return False

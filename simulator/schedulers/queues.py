@@ -29,6 +29,10 @@ class WaitingQueue(Protocol):
 
     def pop(self) -> Request: ...
 
+    def remove(self, request: Request) -> None:
+        """Takes out a request that ends while it waits."""
+        ...
+
 
 class FcfsQueue(deque[Request]):
     """Order of arrival; a preempted request goes to the front."""
@@ -68,3 +72,7 @@ class PriorityQueue:
 
     def pop(self) -> Request:
         return heapq.heappop(self._heap)[1]
+
+    def remove(self, request: Request) -> None:
+        self._heap = [item for item in self._heap if item[1] is not request]
+        heapq.heapify(self._heap)

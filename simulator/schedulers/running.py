@@ -13,14 +13,15 @@ from simulator.schedulers.prefill_hold import PrefillHold
 from simulator.schedulers.queues import WaitingQueue
 
 DECODING, PREFILLING = RequestState.DECODING, RequestState.PREFILLING
-PREEMPTED, FINISHED = RequestState.PREEMPTED, RequestState.FINISHED
+PREEMPTED, FINISHED, ENDING = RequestState.PREEMPTED, RequestState.FINISHED, RequestState.ENDING
 
 
 class Scheduler(ABC):
     """What every policy shares; a policy adds the pass that fills ``plan`` (``schedule``).
 
     ``heeds_all``: whether any arrival in mid-leap may change the next pass while others wait (with fcfs only one that
-    finds the queue empty can).
+    finds the queue empty can). ``lag`` 1: a pass is made when the step before it starts, not when it ends (async
+    scheduling), so that whoever ends still runs, as ENDING, in one more pass.
 
     Invariant (``check``, between steps): ``running`` holds, by admission number, exactly the requests that are
     PREFILLING (these also in ``prefilling``) or DECODING (these also in ``decoders``); ``stored_prefill_tokens`` is
@@ -33,6 +34,7 @@ class Scheduler(ABC):
         "heeds_all",
         "hold",
         "kv",
+        "lag",
         "lagging",
         "plan",
         "prefilling",
@@ -45,6 +47,7 @@ class Scheduler(ABC):
         self.config = config
         self.kv = kv
         self.heeds_all = False
+        self.lag = 0
         self.waiting = waiting
         self.running: dict[int, Request] = {}
         self.prefilling: dict[int, Request] = {}
@@ -65,13 +68,16 @@ class Scheduler(ABC):
         for request in plan.skipped:
             computed = request.computed_at(step)
             self.kv.leave(request, computed)
+            if self.lag:
+                self.kv.store(request, computed)
+                request.in_flight = 0
             self.decoders.delay(request)
             self.kv.join(request, computed, step + 1)
 
     def complete(self, next_step: int, now_ps: int) -> list[Request]:
         """Applies the tokens of the step that just ended; returns who ends, in batch order.
 
-        Those that end are up to date and no longer running, but still hold their KV.
+        Those that end are up to date and no longer running (with ``lag``: until ``let_go``), but still hold their KV.
         """
         decoders, kv = self.decoders, self.kv
         ended: list[Request] = []
@@ -91,10 +97,25 @@ class Scheduler(ABC):
         if ended:
             if len(ended) > 1:
                 ended.sort(key=lambda request: request.seq)
-            for request in ended:
-                del self.running[request.seq]
-                request.state = FINISHED
+            if self.lag:
+                for request in ended:
+                    request.state = ENDING
+            else:
+                for request in ended:
+                    del self.running[request.seq]
+                    request.state = FINISHED
         return ended
+
+    def let_go(self, request: Request) -> bool:
+        """The last token of an ENDING request is there; whether it still holds its KV (it may be preempted)."""
+        holds = request.state is ENDING
+        if holds:
+            del self.running[request.seq]
+            self.kv.store(request, request.computed)
+        else:
+            self.waiting.remove(request)
+        request.state = FINISHED
+        return holds
 
     def preempt(self, request: Request, step: int, now_ps: int, taken: int) -> None:
         """Takes a running request's KV away and queues it again; ``taken``: tokens this pass had given it."""
@@ -104,15 +125,16 @@ class Scheduler(ABC):
             self.kv.leave(request, request.computed_at(step) + taken)
             self.decoders.leave(request, step)
             self.lagging.pop(request.seq, None)
-        else:
+        elif request.state is PREFILLING:
             self.stored_prefill_tokens -= request.computed
             del self.prefilling[request.seq]
         self.kv.release(request)
         del self.running[request.seq]
+        if request.state is not ENDING:
+            request.recomputed += request.computed
         request.state = PREEMPTED
-        request.recomputed += request.computed
         request.lost_tokens = request.computed
-        request.computed = 0
+        request.computed = request.in_flight = 0
         request.preemptions += 1
         request.preempted_ps = now_ps
         self.waiting.put_back(request)
@@ -141,7 +163,7 @@ class Scheduler(ABC):
         """Raises AssertionError when the invariant is broken."""
         running = list(self.running.values())
         assert list(self.running) == sorted(self.running)
-        assert all(r.state in (PREFILLING, DECODING) for r in running)
+        assert all(r.state in (PREFILLING, DECODING, ENDING) for r in running)
         assert {r.seq for r in running if r.state is PREFILLING} == set(self.prefilling)
         assert list(self.prefilling) == sorted(self.prefilling)
         assert sum(r.computed for r in self.prefilling.values()) == self.stored_prefill_tokens

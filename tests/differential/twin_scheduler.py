@@ -24,6 +24,7 @@ class TwinRequest:
     priority: int
     out: int = 0
     comp: int = 0
+    prefilling: bool = False
     blocks: int = 0
 
     @property
@@ -96,17 +97,17 @@ class Twin:
         if thr and e.long_prefill_token_threshold_adaptive:
             thr = max(thr, T // several)
         k = e.prefill_schedule_interval
-        decoding = any(r.tok - r.comp == 1 for r in self.running)
+        decoding = any(not r.prefilling for r in self.running)
         hold = k > 1 and not self.backlog and self.executed + 1 - self.last_prefill < k and decoding
         given: dict[int, int] = {}
         preempted: list[TwinRequest] = []
-        chunks: set[int] = set()  # rows whose prefill counts for the interval, if they keep their tokens
+        chunks: set[int] = set()  # rows whose prefill counts for the interval
         for r in list(self.running):
             if budget == 0:
                 break
             if r in preempted:
                 continue
-            prefill = r.tok - r.comp > 1  # a prefill with one token left looks like a decode
+            prefill = r.prefilling
             if hold and prefill:
                 continue
             n = r.tok - r.comp
@@ -160,7 +161,7 @@ class Twin:
                     chunks.add(r.row)
             if not hold:
                 self.backlog = bool(self.waiting)
-        self.settle(given, admitted, preempted, bool(chunks & given.keys()))
+        self.settle(given, admitted, preempted, bool(chunks))
 
     def preempt(self, victim: TwinRequest) -> None:
         self.running.remove(victim)
@@ -175,12 +176,13 @@ class Twin:
         scheduled = [r for r in self.running if r.row in given]
         for r in scheduled:
             r.comp += given[r.row]
+            r.prefilling = r.comp < r.tok
         tokens = sum(given.values())
         context = sum(r.comp for r in scheduled)
         if tokens:
             self.executed += 1
-        if prefilled:
-            self.last_prefill = self.executed
+            if prefilled:
+                self.last_prefill = self.executed
         t = self.step_time
         duration = t.base_ps + t.per_token_ps * tokens + t.per_context_token_ps * context
         if not tokens:
