@@ -33,6 +33,10 @@ class RunWriter:
     def tokens_out_of_step(self, plan: Plan, start_ps: int, end_ps: int) -> None:
         """Of a step of an unstable plan: gaps between tokens longer than a step, and who came back."""
         gaps = self.log.irregular_gaps_ps
+        for count, last_token_ps in plan.late:
+            gaps.extend([end_ps - last_token_ps] * count)
+        self.log.swapped_out_blocks += plan.swapped_out_blocks
+        self.log.swapped_in_blocks += plan.swapped_in_blocks
         for request in plan.resumed:
             gaps.append(end_ps - request.last_token_ps)
         for request in plan.completing:

@@ -20,6 +20,7 @@ class Plan:
         decodes: decoders that get a token.
         regular: of these, the ones whose previous token came from the step just before.
         resumed: decoders that were skipped before and get a token again: their gap is logged.
+        late: (count, time of the last token) of decoders that all stood still before and get a token again.
         head_wait: why the head of the queue stayed (a ``HeadWait`` as a plain number).
         dropped: (request, reason) of waiting requests that this pass gave up for ever.
         delay_ps: what the step takes longer than its batch does (blocks swapped over PCIe).
@@ -39,6 +40,7 @@ class Plan:
         "dropped",
         "head_wait",
         "irregular",
+        "late",
         "preempted",
         "regular",
         "resumed",
@@ -57,6 +59,7 @@ class Plan:
         self.skipped: list[Request] = []
         self.completing: list[Request] = []
         self.resumed: list[Request] = []
+        self.late: list[tuple[int, int]] = []
         self.dropped: list[tuple[Request, str]] = []
         self.delay_ps = 0
         self.swapped_out_blocks = 0
@@ -76,6 +79,7 @@ class Plan:
         self.skipped = []
         self.completing = []
         self.resumed = []
+        self.late = []
         self.batch.prefills = []
         if self.dropped:
             self.dropped = []
