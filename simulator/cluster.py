@@ -42,6 +42,7 @@ def simulate(
     progress: Progress | None = None,
     max_steps: int | None = None,
     recorders: Sequence[PassRecorder] = (),
+    inbox: Inbox | None = None,
 ) -> RunLog:
     """Serves a workload and returns what happened.
 
@@ -56,6 +57,7 @@ def simulate(
         progress: told now and then how far the run is.
         max_steps: cut each replica after that many steps.
         recorders: one per replica, told of every pass (needs ``stepwise``).
+        inbox: the arrivals of the only replica, where something else than the workload's times decides.
 
     Raises:
         InputError: settings that contradict each other, an unknown router, or arrivals out of order.
@@ -73,7 +75,7 @@ def simulate(
     )
     fleet: list[Replica] = []
     content = TokenContent(workload)
-    inboxes = _inboxes(workload, engine, router, seed, replicas)
+    inboxes = [inbox] if inbox else _inboxes(workload, engine, router, seed, replicas)
     for number in range(replicas):
         kv = make_cache(pool, engine, content)
         log.replicas.append(ReplicaLog(kv.pool))
@@ -159,7 +161,11 @@ def _close(log: RunLog, fleet: list[Replica]) -> None:
     width = len(REQUEST_COLUMNS)
     ends = log.requests[finish::width]
     end = max((max(ends, default=0), max(log.requests[arrival::width], default=0)))
-    left = [replica for replica in fleet if replica.scheduler.running or replica.scheduler.waiting]
+    left = [
+        replica
+        for replica in fleet
+        if replica.scheduler.running or replica.scheduler.waiting or replica.scheduler.away()
+    ]
     if left:
         log.status = "deadlock"
         if any(replica.live_locked for replica in left):

@@ -181,7 +181,8 @@ class Replica:
             # How long the steps last, and for how many of them the plan holds.
             steps, most = 1, 1 if self._ending else self.most_steps
             if windows:
-                batch.windowed, most = windows.read(step, plan.skipped, most)
+                windows.join(plan.resumed, step)
+                batch.windowed, most = windows.read(step, plan.skipped, most, bool(batch.decodes))
             segment = step_time.segment(batch) if batch.tokens else EMPTY_SEGMENT
             if plan.delay_ps:
                 segment = Segment(segment.duration_ps + plan.delay_ps, segment.growth_ps, 1)
@@ -193,8 +194,9 @@ class Replica:
                 if decoders.soonest - step < steps:
                     steps = decoders.soonest - step
                 if steps > 1:
-                    # In block_size steps no decoder needs more than one unit: mostly there is no need to ask.
-                    if decoders.count * (steps // pool.block_size + 1) > kv.free_units:
+                    # In block_size steps no decoder needs more than one unit: mostly there is no need to ask. A cache
+                    # that minds the order may have groups and windows, and then its growth has no such period.
+                    if kv.ordered or decoders.count * (steps // pool.block_size + 1) >= kv.free_units:
                         steps = 1 + kv.horizon(step + 1, steps - 1)
                     wait = inbox.next_ps - start
                     if wait < steps * (duration + growth * steps) and (scheduler.heeds_all or not waiting):
@@ -316,7 +318,7 @@ class Replica:
         """Turns away waiting requests that the scheduler gave up; they hold nothing."""
         for request, reason in dropped:
             request.state = RequestState.REJECTED
-            self.writer.rejected(request, reason)
+            self.writer.rejected(request, reason, self.now)
             self._gone(request)
 
     def _gone(self, request: Request) -> None:
@@ -326,7 +328,7 @@ class Replica:
 
     def _sleep(self) -> Waits:
         """Waits for the next arrival, and for all others of the same time."""
-        wait = self.inbox.next_ps
+        wait = self.inbox.wake_ps(self.now)
         if not self.coupled:
             self.now = self.pass_at = wait
             return
@@ -358,5 +360,5 @@ class Replica:
             self._accept(request)
         for request in self.scheduler.running.values():
             self.writer.unfinished(request, self.step, now_ps, running=True)
-        for request in self.scheduler.waiting:
+        for request in (*self.scheduler.waiting, *self.scheduler.away()):
             self.writer.unfinished(request, self.step, now_ps, running=False)

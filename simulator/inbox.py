@@ -75,6 +75,10 @@ class Inbox:
                 self._advance()
         return taken
 
+    def wake_ps(self, now_ps: int) -> int:
+        """When a replica that is idle now has something to do."""
+        return self.next_ps
+
     def _advance(self) -> None:
         rows = self.rows[self._read : self._read + CHUNK_ROWS]
         self._read += len(rows)

@@ -10,6 +10,7 @@ from simulator.schedulers.plan import Plan
 
 if TYPE_CHECKING:
     from simulator.engine import Replica
+    from simulator.step_clock import StepInbox
 
 PS_PER_NS = 1_000
 
@@ -17,8 +18,9 @@ PS_PER_NS = 1_000
 class PassRecorder:
     """Listens to one replica that runs step by step; ``passes`` is the result, absent optional keys = empty."""
 
-    def __init__(self, names: list[str]) -> None:
+    def __init__(self, names: list[str], clock: StepInbox | None = None) -> None:
         self.names = names
+        self.clock = clock
         self.passes: list[dict[str, Any]] = []
         self._arrived: list[str] = []
         self._open: deque[dict[str, Any]] = deque()  # passes whose step has not ended
@@ -77,4 +79,7 @@ class PassRecorder:
         if evicted > self._evicted:
             row["evict"] = evicted - self._evicted
             self._evicted = evicted
+        if self.clock is not None:
+            row["k"] = self.clock.step
+            self.clock.passed()
         return row

@@ -17,22 +17,22 @@ from simulator.cluster import simulate
 from simulator.errors import InputError
 from simulator.pass_recorder import PS_PER_NS, PassRecorder
 from simulator.schedulers.config import EngineConfig
+from simulator.step_clock import StepInbox
 from simulator.step_time.linear import LinearStepTime
 from workloads.workload import Workload
 
 COMPARED = (
-    "t_ns", "start_ns", "arr", "sched", "admit", "preempt", "tok", "ctx", "run", "wait", "free", "evict", "dur_ns",
+    "t_ns", "k", "start_ns", "arr", "sched", "admit", "preempt", "tok", "ctx", "run", "wait", "free", "evict", "dur_ns",
     "fin", "stall",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class CaseResult:
-    """One replayed case; ``unsupported`` says what this version cannot replay yet (then it is not exact)."""
+    """One replayed case; ``text`` says what differs first."""
 
     name: str
     exact: bool
-    unsupported: str | None
     text: str
 
 
@@ -52,29 +52,20 @@ def verify_prefix(prefix: str | Path) -> CaseResult:
     """
     prefix = Path(str(prefix).removesuffix(".config.json"))
     config = _read_json(prefix.with_name(prefix.name + ".config.json"))
-    reason = unsupported(config)
-    if reason:
-        return CaseResult(prefix.name, False, reason, f"{prefix.name}: not replayed: {reason}")
     requests = _read_lines(prefix.with_name(prefix.name + ".requests.jsonl"))
     ours = replay(config, requests)
     theirs = _read_lines(prefix.with_name(prefix.name + ".steps.jsonl.gz"))
     difference = first_difference(ours.passes, theirs)
     if difference is None:
-        return CaseResult(prefix.name, True, None, f"{prefix.name}: exact, {len(theirs)} passes ({ours.status})")
-    return CaseResult(prefix.name, False, None, f"{prefix.name}: differs\n{difference}")
-
-
-def unsupported(config: dict[str, Any]) -> str | None:
-    """What of a case's settings this version does not model; None when it models all."""
-    if config["clock"] != "time":
-        return f"clock {config['clock']!r} is not replayed yet"
-    return None
+        return CaseResult(prefix.name, True, f"{prefix.name}: exact, {len(theirs)} passes ({ours.status})")
+    return CaseResult(prefix.name, False, f"{prefix.name}: differs\n{difference}")
 
 
 def replay(config: dict[str, Any], requests: list[dict[str, Any]]) -> Replay:
     """Our schedule for a case, from its settings and requests."""
+    by_step = config["clock"] == "step"
     workload = Workload.from_columns(
-        [request["arrival_ns"] * PS_PER_NS for request in requests],
+        [request["arrival_step"] if by_step else request["arrival_ns"] * PS_PER_NS for request in requests],
         [request["prompt_len"] for request in requests],
         [request["output_len"] for request in requests],
         priority=[request.get("priority", 0) for request in requests],
@@ -87,7 +78,8 @@ def replay(config: dict[str, Any], requests: list[dict[str, Any]]) -> Replay:
         request_ids=[request["id"] for request in requests],
     ).sorted_by_arrival()
     assert workload.request_ids is not None
-    recorder = PassRecorder(list(workload.request_ids))
+    clock = StepInbox(workload, config["max_model_len"]) if by_step else None
+    recorder = PassRecorder(list(workload.request_ids), clock)
     engine = EngineConfig(
         max_model_len=config["max_model_len"],
         max_num_seqs=config["max_num_seqs"],
@@ -117,6 +109,7 @@ def replay(config: dict[str, Any], requests: list[dict[str, Any]]) -> Replay:
         stepwise=True,
         max_steps=config["max_steps"],
         recorders=[recorder],
+        inbox=clock,
     )
     return Replay(recorder.passes, log.status)
 

@@ -5,6 +5,7 @@ SCHEDULERS.md 1, 2, 3 (B4) and 8. Plain and exact; where no order can matter, fa
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from math import gcd, lcm
 
 from simulator.allocators.block_pool import BlockPool, FreeListPolicy
@@ -279,14 +280,16 @@ class GroupedKv:
         return True
 
     def horizon(self, step: int, most: int) -> int:
-        """Careful: 0 with windows, else never more than a block size of the first group."""
+        """0 with windows; exact for one group; careful for several."""
         if self.windowed:
             return 0
-        most = min(most, self.pool.block_size)
-        for steps in range(most):
-            if self.demand(step + steps) > self.free_units:  # nobody grows meanwhile: this demand is of all the steps
-                return steps
-        return most
+        free, size = self.free_units, self.pool.block_size
+        if len(self.groups) == 1 and self._decoders:
+            most = min(most, (free // len(self._decoders) + 1) * size)  # in a block size of steps each needs a block
+        else:
+            most = min(most, size)
+        # Nobody grows while we ask, so the demand of a later step is that of all the steps up to it.
+        return bisect_right(range(most), free, key=lambda steps: self.demand(step + steps))
 
     def advance(self, step: int, steps: int) -> list[int]:
         """Serves them one by one; the number of blocks that each took, less what its windows gave up."""

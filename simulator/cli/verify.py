@@ -35,7 +35,7 @@ def schedule(
             print(result.text)
     exact = sum(result.exact for result in results)
     if as_json:
-        cases = [{"case": r.name, "exact": r.exact, "unsupported": r.unsupported, "text": r.text} for r in results]
+        cases = [{"case": r.name, "exact": r.exact, "text": r.text} for r in results]
         print_json({"exact": exact, "cases": len(results), "results": cases})
     else:
         print(f"exact {exact}/{len(results)} cases")
