@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 
 import pytest
@@ -136,10 +136,14 @@ def policy_engines(draw: st.DrawFn, policy: Policy) -> EngineConfig:
 @st.composite
 def policy_cases(draw: st.DrawFn, policy: Policy, pools: Sequence[Pools], *, reactive: bool = True) -> Case:
     """Scenarios of one policy over one of ``pools``: whoever knows the policy gives the pools it may meet."""
+    engine, pool = draw(policy_engines(policy)), draw(st.sampled_from(list(pools)))(draw)
+    if policy.kind == "sglang" and isinstance(pool, PagedPool):  # its chunks are whole pages
+        chunk = -(-engine.max_num_batched_tokens // pool.block_size) * pool.block_size
+        engine = replace(engine, max_num_batched_tokens=chunk)
     return Case(
         draw(workloads(reactive=reactive)),
-        draw(policy_engines(policy)),
-        draw(st.sampled_from(list(pools)))(draw),
+        engine,
+        pool,
         LinearStepTime(
             draw(st.sampled_from([5, 10])) * PS_PER_MS,
             draw(st.sampled_from([0, 50_000_000, 1_000_000_000])),

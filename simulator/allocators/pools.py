@@ -64,6 +64,21 @@ def make_cache(pool: PoolConfig, engine: EngineConfig, content: TokenContent) ->
         )
     if engine.policy.kind == "vllm-v1" and (engine.enable_prefix_caching or pool.groups):
         return _grouped(pool, engine, content)
+    if engine.policy.kind == "vllm-v0":
+        from simulator.allocators.sequence_kv import SequenceKv
+
+        return SequenceKv(
+            pool.num_gpu_blocks,
+            pool.block_size,
+            engine.max_model_len,
+            watermark=engine.policy.watermark,
+            swap_blocks=engine.policy.swap_blocks,
+            chunked=engine.enable_chunked_prefill,
+            bytes_per_token=pool.bytes_per_token,
+            null_block=pool.null_block,
+        )
+    if engine.policy.kind == "sglang":
+        return _sglang_cache(pool, engine, content)
     return CountingKv(
         pool.num_gpu_blocks,
         pool.block_size,
@@ -93,4 +108,20 @@ def _grouped(pool: PagedPool, engine: EngineConfig, content: TokenContent) -> Kv
         lag=int(engine.async_scheduling),
         bytes_per_token=pool.bytes_per_token,
         policy=VLLM_V1 if engine.version == "0.33" else VLLM_V1_2025,
+    )
+
+
+def _sglang_cache(pool: PagedPool, engine: EngineConfig, content: TokenContent) -> KvCache:
+    """SGLang's pool of pages; ``null_block`` means nothing to it."""
+    from simulator.allocators.sglang_kv import SglangKv
+
+    # Where it looks ahead to each request's very end, it rounds the prompt up to pages as well.
+    to_the_end = engine.policy.kind == "sglang" and engine.policy.ignore_eos and not engine.enable_prefix_caching
+    spare_tokens = pool.block_size * (2 if to_the_end else 1)
+    return SglangKv(
+        pool.num_gpu_blocks,
+        pool.block_size,
+        engine.max_model_len,
+        spare_tokens=spare_tokens,
+        bytes_per_token=pool.bytes_per_token,
     )

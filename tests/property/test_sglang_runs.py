@@ -1,0 +1,83 @@
+"""SGLang under pressure: little caution, small pools, sharing prompts; leaps are steps, memory balances, all end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from simulator.request import RequestState
+from simulator.schedulers.plan import Plan
+from simulator.schedulers.policies import SglangPolicy
+from simulator.schedulers.running import Scheduler
+from tests.policy_cases import paged, policy_cases, token_pages, watched
+from tests.property.test_conformance import limits_hold
+from tests.property.test_leaps import assert_same_run, run
+from tests.scenarios_random import Case
+from workloads.workload import Workload
+
+MANY = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@st.composite
+def shared_prompts(draw: st.DrawFn, workload: Workload) -> Workload:
+    """The same rows, whose prompts are prefixes of a few streams, now and then with an earlier answer in between."""
+    segments: list[tuple[tuple[str, int, int], ...] | None] = []
+    for row, prompt in enumerate(workload.prompt_tokens.tolist()):
+        kind = draw(st.integers(0, 3))
+        own = draw(st.integers(0, prompt))
+        if kind == 0:
+            segments.append(None)
+        elif kind == 1 or not row:
+            shared = (draw(st.sampled_from("ab")), 0, prompt - own)
+            segments.append(tuple(s for s in (shared, (f"q{row}", 0, own)) if s[2]))
+        else:  # a later turn: an earlier prompt and its answer come first
+            before = draw(st.integers(0, row - 1))
+            told = segments[before] or ((f"p:{before}", 0, int(workload.prompt_tokens[before])),)
+            answer = int(workload.output_tokens[before])
+            turn, left = [], prompt
+            for stream, start, length in (*told, (f"o:{before}", 0, answer), (f"q{row}", 0, prompt)):
+                if left:
+                    turn.append((stream, start, min(length, left)))
+                    left -= turn[-1][2]
+            segments.append(tuple(turn))
+    return replace(workload, segments=segments)
+
+
+@st.composite
+def sglang_cases(draw: st.DrawFn, *, caching: bool) -> Case:
+    policy = SglangPolicy(
+        schedule_policy=draw(st.sampled_from(["fcfs", "lpm"])),
+        schedule_conservativeness=draw(st.sampled_from([0.01, 0.3, 1.0, 2.0])),
+        max_prefill_tokens=draw(st.sampled_from([5, 64, 16384])),
+        ignore_eos=draw(st.booleans()),
+    )
+    case = draw(policy_cases(policy, [paged, token_pages]))
+    workload = draw(shared_prompts(case.workload)) if caching else case.workload
+    return replace(case, workload=workload, engine=replace(case.engine, enable_prefix_caching=caching))
+
+
+def balances(scheduler: Scheduler, plan: Plan, step: int) -> None:
+    """Every pass keeps the limits, and the pool is what is free and what the running requests hold."""
+    limits_hold(scheduler, plan, step)
+    kv = scheduler.kv
+    page = kv.pool.block_size
+    grows = 0 if plan.skipped else 1
+    tables = sum(
+        -(-(r.computed_at(step) + grows * (r.state is RequestState.DECODING)) // page)
+        for r in scheduler.running.values()
+    )
+    used = kv.pool.total_slots // page - kv.free_units
+    assert used == tables - kv.saved_units
+
+
+@MANY
+@given(st.data())
+def test_leaps_are_steps_and_memory_balances(data: st.DataObject) -> None:
+    case = data.draw(sglang_cases(caching=False))
+    with watched(balances):
+        steps = run(case, stepwise=True)
+    leaps = run(case, stepwise=False)
+    assert leaps.status == "ok"
+    assert_same_run(leaps, steps)
