@@ -96,6 +96,14 @@ class Sessions(RuleBasedStateMachine):
                     del here[position % shape.block_size :]
                     here.append(self.tokens[chat.row][position])
 
+    def sees_its_window(self, chat: Chat, done: int, tokens: int) -> None:
+        """With ``done`` tokens computed, all that the next one sees has its block, and nothing before it."""
+        for group, shape in enumerate(self.shapes):
+            table = self.kv.table(chat, group)
+            assert len(table) == -(-tokens // shape.block_size)
+            first = max(0, done - (shape.window_tokens or done + 1) + 1) // shape.block_size
+            assert [index for index, block in enumerate(table) if block] == list(range(first, len(table)))
+
     @rule(row=st.integers(0, ROWS - 1), chunk=st.integers(1, 16))
     def admit(self, row: int, chunk: int) -> None:
         if row not in self.waiting or self.known[row] >= 24:
@@ -109,7 +117,7 @@ class Sessions(RuleBasedStateMachine):
         for group, shape in enumerate(self.shapes):
             size = shape.block_size
             assert hit % size == 0
-            window = self.kv.groups[group].skipped_blocks(hit)
+            window = max(0, hit - (shape.window_tokens or hit + 1) + 1) // size
             for index, block in enumerate(self.kv.table(chat, group)[: hit // size]):
                 assert (block == 0) == (index < window), "everything in the window is there, nothing else"
                 if block:
@@ -128,6 +136,7 @@ class Sessions(RuleBasedStateMachine):
         done = self.kv.extend(chat, tokens)
         assert done or need > free
         if done:
+            self.sees_its_window(chat, chat.computed - chat.in_flight, tokens)
             self.write(chat, chat.computed, tokens)
             chat.in_flight = tokens - chat.computed if self.lag else 0
             chat.computed = tokens
@@ -161,8 +170,9 @@ class Sessions(RuleBasedStateMachine):
         assert self.kv.serve(self.step) == (need <= free)
         if need <= free:
             for chat in self.decoding.values():
+                in_flight = chat.in_flight if self.step == chat.joined_step else self.lag
+                self.sees_its_window(chat, self.stored(chat) - in_flight, self.stored(chat) + 1)
                 self.write(chat, self.stored(chat), self.stored(chat) + 1)
-                self.kv.check()
             self.step += 1
 
     @precondition(lambda self: self.prefilling or self.decoding)
