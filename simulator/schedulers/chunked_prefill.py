@@ -26,13 +26,14 @@ STAYS_BLOCKED = (NOBODY_WAITS, MAX_NUM_SEQS, KV_MEMORY)  # whoever waits so, wai
 class ChunkedPrefill(Scheduler):
     """vLLM's chunked prefill over a waiting queue (fcfs or priority)."""
 
-    __slots__ = ("admissions", "budget", "in_flight", "running_limit")
+    __slots__ = ("admissions", "budget", "caps_alone", "in_flight", "running_limit")
 
     def __init__(self, config: EngineConfig, kv: KvCache) -> None:
         waiting: WaitingQueue = FcfsQueue() if config.scheduling_policy == "fcfs" else PriorityQueue()
         super().__init__(config, kv, waiting)
         self.admissions = 0
         self.lag = int(config.async_scheduling)
+        self.caps_alone = config.version == "2025"  # the chunk cap holds for a lone request too
         self.in_flight: list[tuple[Request, int]] = []  # with lag: the chunks of the step before
         self.budget = config.max_num_batched_tokens
         self.running_limit = config.running_limit
@@ -76,9 +77,9 @@ class ChunkedPrefill(Scheduler):
         return plan
 
     def _chunk_cap(self) -> int:
-        """Most prefill tokens of one request in this pass; 0 is no cap (a lone request is never capped)."""
+        """Most prefill tokens of one request in this pass; 0 is no cap (a lone request is not capped)."""
         requests = len(self.running) + len(self.waiting)
-        if requests <= 1:
+        if requests <= 1 and not self.caps_alone:
             return 0
         cap = self.config.long_prefill_token_threshold
         if self.config.long_prefill_token_threshold_adaptive:

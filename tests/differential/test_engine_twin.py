@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -52,7 +53,10 @@ def gaps_of(log: RunLog) -> list[int]:
 
 
 def assert_twins(case: Case, budget_at: Callable[[int], int] | None = None) -> RunLog:
+    """The plain twin knows one group that keeps every token, no cache and no async scheduling."""
     assert isinstance(case.pool, PagedPool)
+    engine = replace(case.engine, enable_prefix_caching=False, async_scheduling=False, version="0.33")
+    case = replace(case, engine=engine, pool=replace(case.pool, groups=()))
     recorder = PassRecorder([str(i) for i in range(len(case.workload))])
     log = simulate(case.workload, case.engine, case.pool, case.step_time, stepwise=True, recorders=[recorder])
     twin = Twin(case.engine, case.pool, case.step_time, budget_at=budget_at)
