@@ -22,14 +22,14 @@ GIB = 1 << 30
 BLOCK_SIZES = (16, 64, 256, 1024)
 WITHIN = 0.01
 """Share of the prompt tokens: how near to the infinite cache is near enough for the answer."""
-_MANTISSAS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
+_MANTISSAS = (1, 2, 3, 5)
 _MOST_SIZES = 24
 _MOST_RADIX_ROWS = 3_000_000
 """Rows that radix caches serve in all, sizes and page sizes together; larger workloads get fewer sizes."""
 
 ORDER = (
-    "Requests are served one at a time in order of arrival and never overlap: running requests take no room from the"
-    " cache, and none waits for another's blocks."
+    "Requests are served one at a time in order of arrival and never overlap: the cache is all there is for the one in"
+    " service, where a server's other running requests would take a part of it."
 )
 ANSWERS = "Answers are cached too, under names of their own: only prompts that name an earlier answer find it."
 SESSIONS = "Answers take no time: a session's later turn comes its think time after the turn before it."
@@ -121,13 +121,13 @@ def serving_order(workload: Workload) -> IntColumn:
 
 
 def cache_sizes(tree: TokenTree, chains: list[ChainCurve]) -> list[int]:
-    """Sizes in tokens, six a decade: from what serves the longest row to the first that evicts nothing."""
+    """Sizes in tokens, four a decade: from what serves the longest row to the first that evicts nothing."""
     first = max(longest_row_tokens(tree, curve.block_size) for curve in chains)
     last = max(curve.footprint_blocks * curve.block_size for curve in chains)
     sizes: list[int] = []
     for exponent in range(20):
         for mantissa in _MANTISSAS:
-            size = round(mantissa * 10**exponent)
+            size = mantissa * 10**exponent
             if size >= first and (not sizes or sizes[-1] < last):
                 sizes.append(size)
     return _thinned(sorted(set(sizes)), _MOST_SIZES)

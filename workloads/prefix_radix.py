@@ -81,49 +81,58 @@ def radix_hit_tokens(tree: PagedTree, cache_tokens: int) -> int:
 class _Radix:
     """The cache. An edge of it is a stretch of the tree's nodes, named by the last; private pages have own numbers.
 
-    Invariant: ``used`` = sum of ``size`` <= ``capacity``; ``edge[v]`` is the edge that holds node v, or -1.
+    Lists are by node, then two places a row for its private pages. ``edge[v]`` is the edge that holds node v, or -1;
+    of an edge ``size`` are its pages, ``last`` its last node (0: none), ``stamp`` when it was last used (-1: it is
+    gone), ``above`` the edge it hangs on and ``children`` how many hang on it.
+
+    Invariant: ``used`` = sum of the pages of all edges <= ``capacity``. ``leaves`` holds every leaf but those of the
+    row in service, as stamp * ``places`` + edge; what no longer is a leaf with that stamp is passed over.
     """
 
     def __init__(self, tree: PagedTree, capacity: int) -> None:
         self.tree, self.capacity = tree, capacity
         self.used = 0
-        self.edge = [-1] * len(tree.parent)
-        self.size: dict[int, int] = {}
-        self.stamp: dict[int, int] = {0: 0}
-        self.above: dict[int, int] = {}
-        self.children: dict[int, int] = {0: 1}  # the root is never a leaf
-        self.last_node: dict[int, int] = {}  # the last node of the tree in an edge that ends in private pages
-        self.leaves: list[tuple[int, int]] = []
+        nodes = len(tree.parent)
+        self.places = nodes + 2 * len(tree.limit)
+        self.edge = [-1] * nodes
+        self.size, self.above, self.children = [0] * self.places, [0] * self.places, [0] * self.places
+        self.last = [*range(nodes), *[0] * (self.places - nodes)]
+        self.stamp = [-1] * self.places
+        self.stamp[0], self.children[0] = 0, 1  # the root is never a leaf
+        self.leaves: list[int] = []
 
     def run(self) -> int:
         """Hits in pages."""
         tree, hits, private = self.tree, 0, len(self.edge)
-        for row, limit in enumerate(tree.limit):
-            path = tree.paths[tree.first[row] : tree.first[row + 1]]
-            prompt = tree.prompt_nodes[row]
-            node, matched, pages = self._match(path, row + 1)
-            hits += min(pages, limit)
-            if matched < prompt or tree.prompt_private[row]:
-                node = self._add(node, path[matched:prompt], tree.prompt_private[row], private, row + 1)
+        rows = zip(
+            tree.first, tree.first[1:], tree.prompt_nodes, tree.prompt_private, tree.answer_private, tree.limit,
+            strict=False,
+        )  # fmt: skip
+        for now, (first, end, prompt, prompt_private, answer_private, limit) in enumerate(rows, start=1):
+            path = tree.paths[first:end]
+            node, matched, pages = self._match(path, now) if path else (0, 0, 0)
+            hits += pages if pages < limit else limit
+            if matched < prompt or prompt_private:
+                node = self._add(node, path[matched:prompt], prompt_private, private, now)
                 matched = prompt
-            if matched < len(path) or tree.answer_private[row]:
-                node = self._add(node, path[matched:], tree.answer_private[row], private + 1, row + 1)
+            if matched < len(path) or answer_private:
+                node = self._add(node, path[matched:], answer_private, private + 1, now)
             if not self.children[node]:
-                heappush(self.leaves, (self.stamp[node], node))
+                heappush(self.leaves, self.stamp[node] * self.places + node)
             private += 2
         return hits
 
     def _match(self, path: list[int], now: int) -> tuple[int, int, int]:
         """(the last edge found, how many nodes of the path were, their pages); stamps them, and cuts there."""
-        edge, matched, pages, last = self.edge, 0, 0, 0
+        edge, stamp, matched, pages, last = self.edge, self.stamp, 0, 0, 0
         for node in path:
             if edge[node] < 0:
                 break
             matched += 1
             pages += self.tree.pages[node]
             last = node
-            if node in self.stamp:
-                self.stamp[node] = now
+            if stamp[node] >= 0:
+                stamp[node] = now
         if last and edge[last] != last:
             self._cut(last, now)
         return last, matched, pages
@@ -135,39 +144,44 @@ class _Radix:
             self.edge[node] = upper
             pages += self.tree.pages[node]
             node = self.tree.parent[node]
-        self.size[upper], self.size[lower] = pages, self.size[lower] - pages
+        self.size[upper] = pages
+        self.size[lower] -= pages
         self.above[upper], self.above[lower] = self.above[lower], upper
         self.stamp[upper], self.children[upper] = now, 1
 
     def _add(self, above: int, nodes: list[int], private_pages: int, private: int, now: int) -> int:
         """A new leaf of ``nodes`` and then private pages under ``above``, after making room for it."""
-        pages = private_pages + sum(self.tree.pages[node] for node in nodes)
+        pages = private_pages
+        for node in nodes:
+            pages += self.tree.pages[node]
         self.children[above] += 1  # before the room is made: it stays
-        self._make_room(pages)
+        if self.used + pages > self.capacity:
+            self._make_room(pages)
         leaf = private if private_pages else nodes[-1]
         for node in nodes:
             self.edge[node] = leaf
         if private_pages:
-            self.last_node[leaf] = nodes[-1] if nodes else 0
+            self.last[leaf] = nodes[-1] if nodes else 0
         self.used += pages
         self.size[leaf], self.stamp[leaf], self.above[leaf], self.children[leaf] = pages, now, above, 0
         return leaf
 
     def _make_room(self, pages: int) -> None:
+        edge, stamps, children, parent = self.edge, self.stamp, self.children, self.tree.parent
         while self.used + pages > self.capacity:
-            stamp, leaf = heappop(self.leaves)
-            if self.stamp.get(leaf) != stamp or self.children[leaf]:
+            stamp, leaf = divmod(heappop(self.leaves), self.places)
+            if stamps[leaf] != stamp or children[leaf]:
                 continue
-            node = self.last_node.pop(leaf, leaf)
-            while node and self.edge[node] == leaf:
-                self.edge[node] = -1
-                node = self.tree.parent[node]
-            above = self.above.pop(leaf)
-            self.used -= self.size.pop(leaf)
-            del self.stamp[leaf], self.children[leaf]
-            self.children[above] -= 1
-            if not self.children[above]:
-                heappush(self.leaves, (self.stamp[above], above))
+            node = self.last[leaf]
+            while node and edge[node] == leaf:
+                edge[node] = -1
+                node = parent[node]
+            above = self.above[leaf]
+            self.used -= self.size[leaf]
+            stamps[leaf] = -1
+            children[above] -= 1
+            if not children[above]:
+                heappush(self.leaves, stamps[above] * self.places + above)
 
 
 def longest_row_tokens(tree: TokenTree, block_size: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 from simulator.cli.console import Json, Quiet, print_json
 
 if TYPE_CHECKING:
+    from simulator.specs import ModelSpec
     from workloads.workload import Workload
 
 SCENARIO_SUFFIXES = (".yaml", ".yml")
@@ -23,6 +25,14 @@ def workload(
     trace_format: Annotated[str, typer.Option("--format", help="Format of a trace file.")] = "auto",
     max_model_len: Annotated[int | None, typer.Option(help="Count what is longer than this context.", min=1)] = None,
     block_size: Annotated[int | None, typer.Option(help="Block of the prefix cache, in tokens.", min=1)] = None,
+    prefix_cache: Annotated[
+        bool, typer.Option("--prefix-cache", help="Prompt tokens that a prefix cache serves, by its size.")
+    ] = False,
+    model: Annotated[
+        str | None, typer.Option(help="With --prefix-cache: sizes in GiB of this model too [default: the scenario's].")
+    ] = None,
+    kv_cache_dtype: Annotated[str | None, typer.Option(help="With --prefix-cache: auto, fp8, ...")] = None,
+    out: Annotated[Path | None, typer.Option(help="With --prefix-cache: folder for its CSV and SVG.")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -32,22 +42,78 @@ def workload(
     from workloads.describe import describe
     from workloads.describe_text import describe_text
 
+    _refuse_without_prefix_cache(prefix_cache, model=model, kv_cache_dtype=kv_cache_dtype, out=out)
     if source in shipped_scenarios() or Path(source).suffix in SCENARIO_SUFFIXES:
         found = _of_scenario(source, patches or [])
     elif patches:
         raise InputError("--set changes a scenario, and this is a trace", where=source, remedy="leave out --set")
     else:
-        found = {"": _of_trace(source, trace_format)}
-    facts = {name: describe(each, max_model_len=max_model_len, block_size=block_size) for name, each in found.items()}
+        found = {"": Found(_of_trace(source, trace_format), source, None, None)}
+    facts = {
+        name: describe(each.workload, max_model_len=max_model_len, block_size=block_size)
+        for name, each in found.items()
+    }
+    if prefix_cache:
+        options = {"block_size": block_size, "max_model_len": max_model_len}
+        texts = _with_prefix_cache(facts, found, model, kv_cache_dtype, out, options)
+    else:
+        texts = {name: describe_text(each) for name, each in facts.items()}
     if as_json:
         print_json(facts.get("", {"variants": facts}))
         return
-    for name, each in facts.items():
-        print((f"== {name}\n" if name else "") + describe_text(each))
+    for name, text in texts.items():
+        print((f"== {name}\n" if name else "") + text)
 
 
-def _of_scenario(name: str, patches: list[str]) -> dict[str, Workload]:
+@dataclass(frozen=True)
+class Found:
+    """A workload, where it comes from, and the model and KV type of its scenario, if it has one."""
+
+    workload: Workload
+    where: str
+    model: str | ModelSpec | None
+    kv_cache_dtype: str | None
+
+
+def _with_prefix_cache(
+    facts: dict[str, dict[str, Any]],
+    found: dict[str, Found],
+    model: str | None,
+    kv_cache_dtype: str | None,
+    out: Path | None,
+    options: dict[str, int | None],
+) -> dict[str, str]:
+    """Adds ``prefix_cache`` to the facts and writes the files; the texts to print."""
+    from simulator.cli.prefix_cache import cache_model, write_files
+    from workloads.prefix_curves import prefix_curves
+    from workloads.prefix_curves_text import prefix_text
+
+    texts, written = {}, []
+    for name, each in found.items():
+        asked = model or each.model
+        weight = None if asked is None else cache_model(asked, kv_cache_dtype or each.kv_cache_dtype)
+        curves = prefix_curves(each.workload, model=weight, where=each.where, **options)
+        facts[name]["prefix_cache"] = curves
+        texts[name] = prefix_text(curves)
+    for name in found if out is not None else ():
+        assert out is not None
+        written = write_files(facts[name]["prefix_cache"], out / name)
+        texts[name] += "\nfiles: " + ", ".join(str(path) for path in written) + "\n"
+    return texts
+
+
+def _refuse_without_prefix_cache(prefix_cache: bool, **options: object) -> None:
+    from simulator.errors import InputError
+
+    given = [name for name, value in options.items() if value is not None]
+    if given and not prefix_cache:
+        where = "--" + given[0].replace("_", "-")
+        raise InputError("goes with --prefix-cache alone", where=where, remedy="add --prefix-cache")
+
+
+def _of_scenario(name: str, patches: list[str]) -> dict[str, Found]:
     """The workload of a scenario; where its variants change the workload, each one's under its name."""
+    from simulator.deployment import find_model_spec
     from simulator.random_streams import Streams
     from simulator.scenario import load_scenario
     from workloads.build import build_workload
@@ -56,14 +122,19 @@ def _of_scenario(name: str, patches: list[str]) -> dict[str, Workload]:
     loaded = load_scenario(name, patches)
     scenarios = loaded.variants or {"": loaded.scenario}
     asked: list[Any] = [(each.settings.workload, each.settings.seed) for each in scenarios.values()]
+    held: list[Any] = [(each.settings.model, each.settings.engine.kv_cache_dtype) for each in scenarios.values()]
     if all(one == asked[0] for one in asked):
         scenarios = {"": next(iter(scenarios.values()))}
+    one_model = len(scenarios) > 1 or all(one == held[0] for one in held)
     made = {}
     for label, scenario in scenarios.items():
+        settings = scenario.settings
         try:
-            made[label] = build_workload(scenario.settings.workload, Streams(scenario.settings.seed))
+            workload = build_workload(settings.workload, Streams(settings.seed))
         except WorkloadError as error:
             raise scenario.located(error) from None
+        model = find_model_spec(settings.model) if one_model and settings.model else None
+        made[label] = Found(workload, name, model, settings.engine.kv_cache_dtype)
     return made
 
 
