@@ -113,15 +113,14 @@ def _grouped(pool: PagedPool, engine: EngineConfig, content: TokenContent) -> Kv
 
 def _sglang_cache(pool: PagedPool, engine: EngineConfig, content: TokenContent) -> KvCache:
     """SGLang's pool of pages; ``null_block`` means nothing to it."""
+    from simulator.allocators.radix_kv import RadixKv
     from simulator.allocators.sglang_kv import SglangKv
 
     # Where it looks ahead to each request's very end, it rounds the prompt up to pages as well.
     to_the_end = engine.policy.kind == "sglang" and engine.policy.ignore_eos and not engine.enable_prefix_caching
-    spare_tokens = pool.block_size * (2 if to_the_end else 1)
-    return SglangKv(
-        pool.num_gpu_blocks,
-        pool.block_size,
-        engine.max_model_len,
-        spare_tokens=spare_tokens,
-        bytes_per_token=pool.bytes_per_token,
-    )
+    spare_tokens, facts = pool.block_size * (2 if to_the_end else 1), (pool.num_gpu_blocks, pool.block_size)
+    if engine.enable_prefix_caching:
+        return RadixKv(
+            *facts, engine.max_model_len, content, spare_tokens=spare_tokens, bytes_per_token=pool.bytes_per_token
+        )
+    return SglangKv(*facts, engine.max_model_len, spare_tokens=spare_tokens, bytes_per_token=pool.bytes_per_token)

@@ -9,12 +9,14 @@ the next pass.
 from __future__ import annotations
 
 from simulator.allocators.kv_cache import KvCache
+from simulator.allocators.radix_kv import RadixKv
 from simulator.allocators.sglang_kv import SglangKv
 from simulator.errors import InputError
 from simulator.request import Request, RequestState
 from simulator.schedulers.completion_order import CompletionOrder
 from simulator.schedulers.config import EngineConfig
 from simulator.schedulers.first_come import KV_MEMORY, MAX_NUM_SEQS, NOBODY_WAITS, PREEMPTION, TOKEN_BUDGET, FirstCome
+from simulator.schedulers.longest_prefix import LONGEST_QUEUE, PrefixRefresh, sort_by_longest_prefix
 from simulator.schedulers.new_token_ratio import RETRACT_STEPS, NewTokenRatio
 from simulator.schedulers.plan import Plan
 from simulator.schedulers.policies import SglangPolicy
@@ -49,6 +51,8 @@ class Sglang(FirstCome):
         "policy",
         "ratio",
         "ratio_step",
+        "refresh",
+        "tree",
     )
 
     def __init__(self, config: EngineConfig, kv: KvCache) -> None:
@@ -58,6 +62,8 @@ class Sglang(FirstCome):
         self.waiting = RetractQueue()
         self.policy = config.policy
         self.pages = kv
+        self.tree = kv if isinstance(kv, RadixKv) else None
+        self.refresh = PrefixRefresh()
         self.batch: dict[int, Request] = {}
         self.chunked: Request | None = None
         self.completions: CompletionOrder | None = None
@@ -75,6 +81,8 @@ class Sglang(FirstCome):
         self.ratio_step, self.decoded = step, False
         if not plan.stable:
             plan.clear()
+        if self.tree is not None and self.chunked is not None:
+            self.tree.store(self.chunked, self.chunked.computed)
         nobody_joins = self.chunked is None and (self.full or not self.waiting) and self.decoders.count
         if nobody_joins and not self.lagging and self.kv.serve(step):
             self.decode_only()  # the commonest pass
@@ -108,6 +116,8 @@ class Sglang(FirstCome):
             if self.full or not self.waiting:
                 plan.head_wait = self.full_reason if self.waiting else NOBODY_WAITS
                 return False
+        if self.tree is not None and self.waiting:
+            self._order(self.tree)
         budget = self._budget(step)
         self.completions = None
         if self.chunked is not None:
@@ -120,6 +130,14 @@ class Sglang(FirstCome):
         if self.chunked is not None or not decoders.count:
             self.full = False
         return True
+
+    def _order(self, tree: RadixKv) -> None:
+        """Whoever is considered first; with lpm a short queue is sorted anew."""
+        assert isinstance(self.waiting, FcfsQueue)
+        if self.policy.schedule_policy == "lpm" and len(self.waiting) <= LONGEST_QUEUE:
+            sort_by_longest_prefix(self.waiting, tree)
+        else:
+            self.refresh.run(self.waiting, tree)
 
     def _budget(self, step: int) -> PrefillBudget:
         """The budgets of this pass; the estimate is summed in the server's order, for its very rounding."""
@@ -167,22 +185,33 @@ class Sglang(FirstCome):
 
     def _add(self, request: Request, step: int, now_ps: int, budget: PrefillBudget) -> Verdict:
         """Tries to add the head of the queue; says whether the next one may be tried."""
-        if self.policy.ignore_eos and not self.kv.caching:
+        hit = 0
+        if self.tree is not None:
+            hit = self.tree.hit(request, request.prompt_tokens + request.generated)
+            self.tree.pin(request)
+            refused, chunk = self._fits_by_estimate(request, hit, budget)
+            if refused is not None:
+                self.tree.unpin(request)
+        elif self.policy.ignore_eos:
             refused, chunk = self._fits_to_the_end(request, step, budget)
         else:
-            refused, chunk = self._fits_by_estimate(request, budget)
+            refused, chunk = self._fits_by_estimate(request, hit, budget)
         if refused is not None:
             return refused
         self.take_head(now_ps)
+        self.found(request, hit)
         self.plan.chunks.append((request, chunk))
-        if chunk < request.prompt_tokens + request.generated:
+        if hit + chunk < request.prompt_tokens + request.generated:
             self.chunked = request
         budget.charge(chunk, 0 if self.chunked is request else min(request.output_tokens, CLIP_NEW_TOKENS))
         return budget.verdict()
 
-    def _fits_by_estimate(self, request: Request, budget: PrefillBudget) -> tuple[Verdict | None, int]:
-        """(why not, tokens to compute): its own need against what the others are expected to leave."""
-        tokens = request.prompt_tokens + request.generated
+    def _fits_by_estimate(self, request: Request, hit: int, budget: PrefillBudget) -> tuple[Verdict | None, int]:
+        """(why not, tokens to compute): its own need against what the others are expected to leave.
+
+        The ``hit`` is locked already, so that it does not count as room.
+        """
+        tokens = request.prompt_tokens + request.generated - hit
         new_tokens = min(request.output_tokens - request.generated, CLIP_NEW_TOKENS)
         page = self.kv.pool.block_size
         if tokens + new_tokens + page >= budget.remaining:
@@ -284,6 +313,10 @@ class Sglang(FirstCome):
 
     def complete(self, next_step: int, now_ps: int) -> list[Request]:
         """Applies the tokens of the step that just ended; returns who ends, in the server's order."""
+        tree = self.tree
+        if tree is not None:
+            for request in self.plan.completing:
+                tree.store(request, request.computed)
         ended = super().complete(next_step, now_ps)
         for request in self.plan.completing:
             if request.state is DECODING:
@@ -294,7 +327,8 @@ class Sglang(FirstCome):
                 place = {seq: i for i, seq in enumerate(self.batch)}
                 ended.sort(key=lambda request: place[request.seq])
             for request in ended:
-                self.batch.pop(request.seq, None)
+                if self.batch.pop(request.seq, None) is not None and tree is not None:
+                    tree.store(request, request.computed)
         return ended
 
     def check(self, step: int) -> None:

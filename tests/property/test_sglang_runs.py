@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import simulator.cluster
+from simulator.allocators.content import TokenContent
+from simulator.allocators.kv_cache import KvCache
+from simulator.allocators.pools import PoolConfig, make_cache
+from simulator.allocators.radix_kv import RadixKv
 from simulator.request import RequestState
+from simulator.run_log import RunLog
+from simulator.schedulers.config import EngineConfig
 from simulator.schedulers.plan import Plan
 from simulator.schedulers.policies import SglangPolicy
 from simulator.schedulers.running import Scheduler
@@ -17,7 +25,7 @@ from tests.property.test_leaps import assert_same_run, run
 from tests.scenarios_random import Case
 from workloads.workload import Workload
 
-MANY = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+MANY = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @st.composite
@@ -72,12 +80,37 @@ def balances(scheduler: Scheduler, plan: Plan, step: int) -> None:
     assert used == tables - kv.saved_units
 
 
+def run_and_keep_caches(case: Case, *, stepwise: bool) -> tuple[RunLog, list[KvCache]]:
+    """The run, and the caches as they are at its end."""
+    caches: list[KvCache] = []
+
+    def make_and_keep(pool: PoolConfig, engine: EngineConfig, content: TokenContent) -> KvCache:
+        caches.append(make_cache(pool, engine, content))
+        return caches[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(simulator.cluster, "make_cache", make_and_keep)
+        return run(case, stepwise=stepwise), caches
+
+
+@pytest.mark.parametrize("caching", [False, True])
 @MANY
 @given(st.data())
-def test_leaps_are_steps_and_memory_balances(data: st.DataObject) -> None:
-    case = data.draw(sglang_cases(caching=False))
+def test_leaps_are_steps_and_memory_balances(caching: bool, data: st.DataObject) -> None:
+    case = data.draw(sglang_cases(caching=caching))
     with watched(balances):
-        steps = run(case, stepwise=True)
-    leaps = run(case, stepwise=False)
+        steps, slow = run_and_keep_caches(case, stepwise=True)
+    leaps, fast = run_and_keep_caches(case, stepwise=False)
     assert leaps.status == "ok"
     assert_same_run(leaps, steps)
+    for mine, theirs in zip(fast, slow, strict=True):
+        mine.check()
+        assert mine.free_units == theirs.free_units == mine.pool.total_slots // mine.pool.block_size
+        assert mine.evicted_blocks == theirs.evicted_blocks
+        if isinstance(mine, RadixKv) and isinstance(theirs, RadixKv):
+            assert content_of(mine) == content_of(theirs)
+
+
+def content_of(kv: RadixKv) -> list[tuple[object, ...]]:
+    """What the tree holds, and when each part was last used."""
+    return sorted((node.time, node.spans) for node in kv.tree.nodes())

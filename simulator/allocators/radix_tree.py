@@ -1,0 +1,267 @@
+"""A radix tree of cached token sequences with page granularity, as SGLang keeps one.
+
+A token is a name (stream, position); sequences are runs of them (``Span``), maximal where consecutive positions of a
+stream meet, so that equal sequences have equal runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from heapq import heapify, heappop, heappush
+
+from workloads.workload import Segment
+
+Spans = tuple[Segment, ...]
+"""(stream, start, length) in order, adjacent ones of a stream merged."""
+
+
+def merged(segments: Iterable[Segment]) -> Spans:
+    """The same tokens in maximal runs."""
+    runs: list[Segment] = []
+    for stream, start, length in segments:
+        if not length:
+            continue
+        if runs and runs[-1][0] == stream and sum(runs[-1][1:]) == start:
+            stream, start, before = runs.pop()
+            length += before
+        runs.append((stream, start, length))
+    return tuple(runs)
+
+
+class Node:
+    """A stretch of tokens below its parent: ``spans``, ``tokens`` in all, a whole number of pages.
+
+    ``locks`` counts the users whose path goes through it. ``time`` is its last access.
+    """
+
+    __slots__ = ("children", "locks", "parent", "spans", "time", "tokens")
+
+    def __init__(self, parent: Node | None, spans: Spans, tokens: int, locks: int, time: int) -> None:
+        self.parent = parent
+        self.spans = spans
+        self.tokens = tokens
+        self.locks = locks
+        self.time = time
+        self.children: dict[Spans, Node] = {}  # by first page
+
+
+class Reader:
+    """A place in a sequence of tokens."""
+
+    __slots__ = ("_at", "_offset", "_spans")
+
+    def __init__(self, spans: Spans) -> None:
+        self._spans = spans
+        self._at = 0
+        self._offset = 0
+
+    def peek(self, tokens: int) -> Spans:
+        """The next ``tokens`` tokens."""
+        spans, at, offset = self._spans, self._at, self._offset
+        stream, start, length = spans[at]
+        if length - offset >= tokens:
+            return ((stream, start + offset, tokens),)
+        taken = []
+        while tokens:
+            stream, start, length = spans[at]
+            part = min(length - offset, tokens)
+            taken.append((stream, start + offset, part))
+            tokens -= part
+            at, offset = at + 1, 0
+        return tuple(taken)
+
+    def skip(self, tokens: int) -> None:
+        """Moves on."""
+        spans, at, offset = self._spans, self._at, self._offset + tokens
+        while at < len(spans) and offset >= spans[at][2]:
+            offset -= spans[at][2]
+            at += 1
+        self._at, self._offset = at, offset
+
+    def shared(self, others: Spans, limit: int) -> int:
+        """How many of the next ``limit`` tokens are the first ones of ``others``."""
+        spans, at, offset = self._spans, self._at, self._offset
+        common = 0
+        for stream, start, length in others:
+            while length:
+                if common == limit:
+                    return common
+                mine, first, count = spans[at]
+                if mine != stream or first + offset != start:
+                    return common
+                part = min(length, count - offset, limit - common)
+                common += part
+                length -= part
+                start += part
+                offset += part
+                if offset == count:
+                    at, offset = at + 1, 0
+        return common
+
+
+class RadixTree:
+    """SGLang's tree (0.5.23, ``UnifiedTreeCore`` with full attention): match, insert, lock, evict.
+
+    Users lock the path of what they use. Unlocked tokens can be evicted: whole leaves, the longest not accessed first,
+    parents when they have become leaves. The clock of accesses counts them, so no two leaves are of the same time.
+
+    Invariant (``check``): lengths are whole pages and children are filed by their first page; a parent has at least as
+    many locks as each child; ``evictable`` and ``locked`` are the tokens of nodes without and with locks; the heap has
+    an entry for every unlocked leaf, at its time (entries of others are stale and passed over).
+    """
+
+    __slots__ = ("_heap", "_nodes", "_serial", "clock", "evictable", "locked", "page", "root")
+
+    def __init__(self, page: int = 1) -> None:
+        self.page = page
+        self.clock = 0
+        self.root = Node(None, (), 0, 1, 0)
+        self.evictable = 0
+        self.locked = 0
+        self._heap: list[tuple[int, int, Node]] = []  # (time, serial number, leaf)
+        self._serial = 0
+        self._nodes = 0
+
+    def match(self, spans: Spans, most: int) -> tuple[int, Node]:
+        """How many of the first ``most`` tokens are cached, and the node that ends there.
+
+        Splits a node in which the match ends, and marks the path as accessed.
+        """
+        found, node, _ = self._walk(spans, most // self.page * self.page, touch=False)
+        deepest, time = node, self._tick()
+        while node.parent is not None:
+            self._touch(node, time)
+            node = node.parent
+        return found, deepest
+
+    def insert(self, spans: Spans, tokens: int) -> tuple[int, Node]:
+        """Stores the first ``tokens`` tokens (whole pages); returns how many were there, and the node of the last."""
+        found, node, reader = self._walk(spans, tokens, touch=True)
+        if found < tokens:
+            leaf = Node(node, reader.peek(tokens - found), tokens - found, 0, self._tick())
+            node.children[reader.peek(self.page)] = leaf
+            self._nodes += 1
+            self.evictable += leaf.tokens
+            self._file(leaf)
+            node = leaf
+        return found, node
+
+    def lock(self, node: Node) -> int:
+        """Keeps the path to ``node``; returns how many tokens have become unevictable."""
+        kept = 0
+        while node.parent is not None:
+            if not node.locks:
+                kept += node.tokens
+            node.locks += 1
+            node = node.parent
+        self.evictable -= kept
+        self.locked += kept
+        return kept
+
+    def unlock(self, node: Node) -> int:
+        """Lets go of the path to ``node``; returns how many tokens have become evictable."""
+        freed = 0
+        while node.parent is not None:
+            node.locks -= 1
+            if not node.locks:
+                freed += node.tokens
+                self._file(node)
+            node = node.parent
+        self.evictable += freed
+        self.locked -= freed
+        return freed
+
+    def evict(self, tokens: int) -> int:
+        """Drops leaves until ``tokens`` tokens are gone, or no leaf is left unlocked; returns how many went."""
+        gone = 0
+        heap = self._heap
+        while gone < tokens and heap:
+            time, _, node = heappop(heap)
+            parent = node.parent
+            if parent is None or node.time != time or node.locks or node.children:
+                continue
+            del parent.children[Reader(node.spans).peek(self.page)]
+            node.parent = None
+            self._nodes -= 1
+            gone += node.tokens
+            self._file(parent)
+        self.evictable -= gone
+        return gone
+
+    def _walk(self, spans: Spans, tokens: int, *, touch: bool) -> tuple[int, Node, Reader]:
+        """Follows the first ``tokens`` tokens, splitting the node in which they leave the tree."""
+        node, found, page = self.root, 0, self.page
+        reader = Reader(spans)
+        while found < tokens:
+            child = node.children.get(reader.peek(page))
+            if child is None:
+                break
+            if touch:
+                self._touch(child, self._tick())
+            common = reader.shared(child.spans, tokens - found) // page * page
+            node = child if common == child.tokens else self._split(child, common)
+            reader.skip(common)
+            found += common
+            if node is not child:
+                break
+        return found, node, reader
+
+    def _split(self, node: Node, tokens: int) -> Node:
+        """A new parent for the first ``tokens`` tokens of a node; the rest keeps the node and its time."""
+        parent, reader = node.parent, Reader(node.spans)
+        assert parent is not None
+        upper = Node(parent, reader.peek(tokens), tokens, node.locks, self._tick())
+        parent.children[reader.peek(self.page)] = upper
+        reader.skip(tokens)
+        node.tokens -= tokens
+        node.spans = reader.peek(node.tokens)
+        node.parent = upper
+        upper.children[reader.peek(self.page)] = node
+        self._nodes += 1
+        return upper
+
+    def _tick(self) -> int:
+        self.clock += 1
+        return self.clock
+
+    def _touch(self, node: Node, time: int) -> None:
+        node.time = time
+        self._file(node)
+
+    def _file(self, node: Node) -> None:
+        """Notes a node that can be evicted now."""
+        if node.locks or node.children or node.parent is None:
+            return
+        heap = self._heap
+        if len(heap) > 64 + 4 * self._nodes:  # mostly stale
+            heap[:] = [entry for entry in heap if entry[0] == entry[2].time and entry[2].parent is not None]
+            heapify(heap)
+        self._serial += 1
+        heappush(heap, (node.time, self._serial, node))
+
+    def nodes(self) -> Iterator[Node]:
+        """All nodes but the root, parents first."""
+        stack = list(self.root.children.values())
+        while stack:
+            node = stack.pop()
+            stack.extend(node.children.values())
+            yield node
+
+    def check(self) -> None:
+        """Raises AssertionError when the invariant is broken."""
+        filed = {(time, id(node)) for time, _, node in self._heap}
+        locked = evictable = count = 0
+        for node in self.nodes():
+            count += 1
+            assert node.parent is not None
+            assert node.tokens and node.tokens % self.page == 0
+            assert node.tokens == sum(length for _, _, length in node.spans)
+            assert node.spans == merged(node.spans)
+            assert node.parent.children[Reader(node.spans).peek(self.page)] is node
+            assert node.parent is self.root or node.locks <= node.parent.locks
+            if node.locks:
+                locked += node.tokens
+            else:
+                evictable += node.tokens
+                assert node.children or (node.time, id(node)) in filed
+        assert (locked, evictable, count) == (self.locked, self.evictable, self._nodes)
