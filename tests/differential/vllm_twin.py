@@ -121,8 +121,7 @@ class _Driver:
                 if row["dur_ns"]:
                     start_ns = max(self.now_ns, free_at_ns)
                     end_ns = free_at_ns = start_ns + row["dur_ns"]
-                    if done.scheduled:
-                        row["start_ns"] = start_ns
+                    row["start_ns"] = start_ns
                 queue.append(_Batch(done, row, end_ns))
                 if done.scheduled and len(queue) < 2:
                     continue
