@@ -21,6 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simulator.metrics_exact import ratio, sum_of_first, sum_of_first_squares, sum_of_products
 from simulator.metrics_gaps import GapCollector
@@ -160,13 +161,19 @@ def _left_running(log: RunLog, facts: RequestFacts) -> int:
     return total
 
 
+def _was_taken(facts: RequestFacts) -> NDArray[np.bool_]:
+    """Requests that were not turned away at the door (one that ran may still be rejected, when it comes back)."""
+    table = facts.columns
+    return (table["status"] != Status.REJECTED) | (table["finish_ps"] != NOT_YET)
+
+
 def waiting_time(log: RunLog, facts: RequestFacts) -> int:
     """Σ over requests of (scheduled − arrival) + Σ over preemptions of (readmitted − preempted), ps.
 
-    What never came counts to the end of the run; a rejected request does not wait.
+    What never came counts to the end of the run; a request rejected before it ran does not wait.
     """
     table = facts.columns
-    served = table["status"] != Status.REJECTED
+    served = _was_taken(facts)
     scheduled = np.where(table["scheduled_ps"] == NOT_YET, log.end_ps, table["scheduled_ps"])
     waiting = sum_of_products((scheduled - table["arrival_ps"])[served])
     for replica in log.replicas:
@@ -179,7 +186,7 @@ def waiting_time(log: RunLog, facts: RequestFacts) -> int:
 def _check_little(log: RunLog, facts: RequestFacts, use: Occupancy) -> None:
     """∫ running dt (from the steps) + ∫ waiting dt = Σ (finish or end − arrival), exactly."""
     table = facts.columns
-    served = table["status"] != Status.REJECTED
+    served = _was_taken(facts)
     finish = np.where(table["finish_ps"] == NOT_YET, log.end_ps, table["finish_ps"])
     residence = sum_of_products((finish - table["arrival_ps"])[served])
     if use.running + use.waiting != residence:

@@ -18,6 +18,7 @@ class RequestState(IntEnum):
     FINISHED = 4
     REJECTED = 5
     ENDING = 6  # its last token is in flight (async scheduling): it still runs and holds its KV, and computes no more
+    SWAPPED = 7  # preempted, its KV lies in the CPU's memory (vLLM v0): it decodes on when it is back
 
 
 LEGAL_MOVES: dict[RequestState, frozenset[RequestState]] = {
@@ -25,9 +26,12 @@ LEGAL_MOVES: dict[RequestState, frozenset[RequestState]] = {
     RequestState.PREFILLING: frozenset(
         {RequestState.DECODING, RequestState.PREEMPTED, RequestState.ENDING, RequestState.FINISHED}
     ),
-    RequestState.DECODING: frozenset({RequestState.PREEMPTED, RequestState.ENDING, RequestState.FINISHED}),
+    RequestState.DECODING: frozenset(
+        {RequestState.PREEMPTED, RequestState.SWAPPED, RequestState.ENDING, RequestState.FINISHED}
+    ),
+    RequestState.SWAPPED: frozenset({RequestState.DECODING}),
     RequestState.ENDING: frozenset({RequestState.PREEMPTED, RequestState.FINISHED}),
-    RequestState.PREEMPTED: frozenset({RequestState.PREFILLING, RequestState.FINISHED}),
+    RequestState.PREEMPTED: frozenset({RequestState.PREFILLING, RequestState.FINISHED, RequestState.REJECTED}),
     RequestState.FINISHED: frozenset(),
     RequestState.REJECTED: frozenset(),
 }

@@ -58,15 +58,19 @@ class RunWriter:
             )
         )  # fmt: skip
 
-    def rejected(self, request: Request, reason: str) -> None:
-        """A request that can never be served."""
+    def rejected(self, request: Request, reason: str, now_ps: int = NOT_YET) -> None:
+        """A request that can never be served; one that ran before is given up at ``now_ps`` and waited until then."""
         reasons = self.run_log.reasons
         number = self._reasons.get(reason)
         if number is None:  # another replica may have given it before
             if reason not in reasons:
                 reasons.append(reason)
             number = self._reasons[reason] = reasons.index(reason)
-        self._not_finished(request, 0, REJECTED, number)
+        if request.preempted_ps == NOT_YET:
+            self._not_finished(request, 0, REJECTED, number)
+            return
+        self.log.requeues.extend((request.row, request.preempted_ps, now_ps))
+        self._not_finished(request, request.generated, REJECTED, number, now_ps)
 
     def unfinished(self, request: Request, step: int, now_ps: int, *, running: bool) -> None:
         """A request that is left when the run is over at ``step``."""
@@ -79,10 +83,12 @@ class RunWriter:
     def _hold(self, request: Request, now_ps: int) -> None:
         self.log.holds.extend((request.row, request.admitted_ps, now_ps, request.held, request.final_tokens))
 
-    def _not_finished(self, request: Request, generated: int, status: int, reason: int) -> None:
+    def _not_finished(
+        self, request: Request, generated: int, status: int, reason: int, end_ps: int = NOT_YET
+    ) -> None:
         self._write(
             PACK_REQUEST(
-                request.row, self.number, request.arrival_ps, request.scheduled_ps, request.first_token_ps, NOT_YET,
+                request.row, self.number, request.arrival_ps, request.scheduled_ps, request.first_token_ps, end_ps,
                 generated, request.preemptions, request.cached_tokens, request.recomputed, status, reason,
             )
         )  # fmt: skip

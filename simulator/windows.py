@@ -22,11 +22,16 @@ class WindowSums:
             if request.state is RequestState.DECODING:
                 self._decoders[request.seq] = request
 
-    def read(self, step: int, skipped: list[Request], most: int) -> tuple[tuple[tuple[int, int], ...], int]:
+    def read(
+        self, step: int, skipped: list[Request], most: int, decoding: bool
+    ) -> tuple[tuple[tuple[int, int], ...], int]:
         """((sum, growing) per window, for how many steps, ``most`` at most, they grow evenly).
 
-        Contexts are counted after ``step``; ``skipped`` decoders take no part in it.
+        Contexts are counted after ``step``; ``skipped`` decoders take no part in it, and none does unless
+        the step is ``decoding``.
         """
+        if not decoding:
+            return tuple((0, 0) for _ in self.windows), most
         gone = [seq for seq, r in self._decoders.items() if r.seq != seq or r.state is not RequestState.DECODING]
         for seq in gone:
             del self._decoders[seq]

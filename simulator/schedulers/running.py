@@ -106,6 +106,10 @@ class Scheduler(ABC):
                     request.state = FINISHED
         return ended
 
+    def away(self) -> list[Request]:
+        """Requests that neither run nor wait in the queue: swapped out."""
+        return []
+
     def let_go(self, request: Request) -> bool:
         """The last token of an ENDING request is there; whether it still holds its KV (it may be preempted)."""
         holds = request.state is ENDING
