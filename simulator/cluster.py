@@ -55,7 +55,7 @@ def simulate(
         seed: for the random router only.
         stepwise: one event per step instead of leaps; the same result, slowly.
         progress: told now and then how far the run is.
-        max_steps: cut each replica after that many steps.
+        max_steps: cut each replica after that many passes; then a live-lock runs on to there.
         recorders: one per replica, told of every pass (needs ``stepwise``).
         inbox: the arrivals of the only replica, where something else than the workload's times decides.
 

@@ -49,6 +49,7 @@ class Replica:
         "_segment",
         "coupled",
         "cut_short",
+        "empty_passes",
         "env",
         "inbox",
         "kv",
@@ -99,6 +100,7 @@ class Replica:
         self.now = 0  # the next step starts
         self.pass_at = 0  # the next pass is made: now, but with async scheduling when the step before starts
         self.step = 0  # number of the next step
+        self.empty_passes = 0  # passes that had nothing to compute
         self.outstanding = 0  # requests routed here and not ended
         self.cut_short = False  # stopped by max_steps
         self.live_locked = False
@@ -159,7 +161,7 @@ class Replica:
         patience = Patience(scheduler.config)
         step, holds, watched = 0, hold.active, recorder is not None or self.max_steps is not None
         lag = scheduler.lag
-        while True:
+        while not (watched and self._is_over()):
             start = self.now  # stays the start of the leap until it is over
             if inbox.next_ps <= self.pass_at:
                 for request in inbox.take(self.pass_at):
@@ -168,10 +170,12 @@ class Replica:
             if plan.dropped:
                 self._drop(plan.dropped)
             if not (batch.tokens or plan.preempted):
+                self.empty_passes += bool(running or waiting)
                 if self.pass_at < start:  # the step in flight may change that
                     yield from self._drain(plan)
                     continue
                 # nothing can change before the next arrival
+                self._end_late(start)
                 if recorder and waiting:
                     recorder.stalled(self, plan)
                 if not coupled and inbox.next_ps == NEVER_PS:
@@ -255,22 +259,24 @@ class Replica:
                     self._finish(ended)
                 if batch.sampled:
                     patience.waited = 0
-                elif patience.is_over():
+                elif self.max_steps is None and patience.is_over():
                     self.live_locked = True
                     return
             if not lag:
                 self.pass_at = self.now
-            if step == self.max_steps:
-                self.cut_short = True
-                return
             if coupled and env.peek() == env.now:
                 yield Alarm(env, 0, PASS + self.number)  # others end or arrive now: they come first
+
+    def _is_over(self) -> bool:
+        """Whether as many passes were made as are allowed."""
+        self.cut_short = self.max_steps is not None and self.step + self.empty_passes >= self.max_steps
+        return self.cut_short
 
     def _watch(self, plan: Plan, segment: Segment, steps: int) -> int:
         """Tells the recorder of a pass, and keeps the leap within the step limit."""
         if self.recorder:
             self.recorder.scheduled(self, plan, segment.duration_ps)
-        return steps if self.max_steps is None else min(steps, self.max_steps - self.step)
+        return steps if self.max_steps is None else min(steps, self.max_steps - self.step - self.empty_passes)
 
     def _finish(self, ended: list[Request]) -> None:
         """Lets go of the requests that end now; decoding ones that have just begun join the window sums."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from simulator.inbox import NEVER_PS
 from simulator.request import Request, RequestState
 from simulator.schedulers.plan import Plan
 
@@ -60,6 +61,8 @@ class PassRecorder:
         """Notes a pass that can do nothing before the next arrival."""
         row = self._row(replica, plan)
         row |= {"dur_ns": 0, "stall": 1}
+        if replica.inbox.next_ps < NEVER_PS:
+            row["free_end"] = replica.kv.free_units
         self.passes.append(row)
 
     def _row(self, replica: Replica, plan: Plan) -> dict[str, Any]:

@@ -63,6 +63,7 @@ def verify_prefix(prefix: str | Path) -> CaseResult:
 
 def replay(config: dict[str, Any], requests: list[dict[str, Any]]) -> Replay:
     """Our schedule for a case, from its settings and requests."""
+    requests = [row for row in requests if row["prompt_len"] < config["max_model_len"]]  # the front end's refusals
     by_step = config["clock"] == "step"
     workload = Workload.from_columns(
         [request["arrival_step"] if by_step else request["arrival_ns"] * PS_PER_NS for request in requests],
