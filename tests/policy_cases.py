@@ -140,6 +140,8 @@ def policy_cases(draw: st.DrawFn, policy: Policy, pools: Sequence[Pools], *, rea
     if policy.kind == "sglang" and isinstance(pool, PagedPool):  # its chunks are whole pages
         chunk = -(-engine.max_num_batched_tokens // pool.block_size) * pool.block_size
         engine = replace(engine, max_num_batched_tokens=chunk)
+    if policy.kind == "trtllm" and isinstance(pool, PagedPool):  # a chunk is a block at least
+        engine = replace(engine, max_num_batched_tokens=max(engine.max_num_batched_tokens, pool.block_size))
     return Case(
         draw(workloads(reactive=reactive)),
         engine,

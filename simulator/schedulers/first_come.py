@@ -6,7 +6,7 @@ from simulator.allocators.kv_cache import KvCache
 from simulator.request import Request, RequestState
 from simulator.run_log import HeadWait
 from simulator.schedulers.config import EngineConfig
-from simulator.schedulers.queues import FcfsQueue
+from simulator.schedulers.queues import FcfsQueue, WaitingQueue
 from simulator.schedulers.running import Scheduler
 
 PREFILLING, DECODING = RequestState.PREFILLING, RequestState.DECODING
@@ -18,8 +18,8 @@ class FirstCome(Scheduler):
 
     __slots__ = ("admissions", "running_limit")
 
-    def __init__(self, config: EngineConfig, kv: KvCache) -> None:
-        super().__init__(config, kv, FcfsQueue())
+    def __init__(self, config: EngineConfig, kv: KvCache, waiting: WaitingQueue | None = None) -> None:
+        super().__init__(config, kv, FcfsQueue() if waiting is None else waiting)
         self.admissions = 0
         self.running_limit = config.running_limit
 
@@ -35,9 +35,14 @@ class FirstCome(Scheduler):
 
     def take_head(self, now_ps: int) -> Request:
         """Moves the head of the queue, whom the cache has admitted, to the running requests."""
-        plan = self.plan
         request = self.waiting.pop()
         self.admissions = request.seq = self.admissions + 1
+        self.enter(request, now_ps)
+        return request
+
+    def enter(self, request: Request, now_ps: int) -> None:
+        """Notes that a numbered request starts."""
+        plan = self.plan
         request.state = PREFILLING
         request.admitted_ps = now_ps
         if request.preemptions:
@@ -46,7 +51,6 @@ class FirstCome(Scheduler):
             request.scheduled_ps = now_ps
         self.running[request.seq] = request
         plan.admitted.append(request)
-        return request
 
     def make_room(self, step: int, now_ps: int) -> None:
         """Serves all decoders' growth, preempting the last admitted one by recompute until the rest fits."""
