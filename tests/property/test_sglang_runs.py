@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -11,21 +12,24 @@ from hypothesis import strategies as st
 import simulator.cluster
 from simulator.allocators.content import TokenContent
 from simulator.allocators.kv_cache import KvCache
-from simulator.allocators.pools import PoolConfig, make_cache
+from simulator.allocators.pools import PagedPool, PoolConfig, make_cache
 from simulator.allocators.radix_kv import RadixKv
+from simulator.cluster import simulate
 from simulator.request import RequestState
 from simulator.run_log import RunLog
 from simulator.schedulers.config import EngineConfig
 from simulator.schedulers.plan import Plan
 from simulator.schedulers.policies import SglangPolicy
 from simulator.schedulers.running import Scheduler
+from simulator.step_time.linear import LinearStepTime
 from tests.policy_cases import paged, policy_cases, token_pages, watched
 from tests.property.test_conformance import limits_hold
 from tests.property.test_leaps import assert_same_run, run
-from tests.scenarios_random import Case
+from tests.scenarios_random import Case, workloads
+from workloads.prefix_reuse import prefix_reuse
 from workloads.workload import Workload
 
-MANY = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+MANY = settings(max_examples=70, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @st.composite
@@ -114,3 +118,14 @@ def test_leaps_are_steps_and_memory_balances(caching: bool, data: st.DataObject)
 def content_of(kv: RadixKv) -> list[tuple[object, ...]]:
     """What the tree holds, and when each part was last used."""
     return sorted((node.time, node.spans) for node in kv.tree.nodes())
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data(), st.sampled_from([1, 4, 16]))
+def test_a_cache_without_end_finds_all_that_can_be_found(data: st.DataObject, page: int) -> None:
+    """Requests that come one after the other hit what the analysis of the workload says an infinite cache holds."""
+    workload = data.draw(shared_prompts(data.draw(workloads(reactive=False))))
+    workload = replace(workload, arrival_ps=np.arange(len(workload)) * 10**12)
+    engine = EngineConfig(1000, 8, 32, enable_prefix_caching=True, policy=SglangPolicy())
+    log = simulate(workload, engine, PagedPool(6000 // page, page, null_block=False), LinearStepTime(10**9, 0, 0))
+    assert log.request_columns()["cached_tokens"].sum() == prefix_reuse(workload, page).cached_tokens

@@ -1,0 +1,162 @@
+"""The radix tree against a plain twin: a dictionary of token paths, one entry a token, written for reading."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from simulator.allocators.radix_tree import Node, RadixTree, Spans, merged
+
+Token = tuple[str, int]
+Path = tuple[Token, ...]
+
+
+def tokens_of(spans: Spans) -> Path:
+    return tuple((stream, start + i) for stream, start, length in spans for i in range(length))
+
+
+class NaiveTree:
+    """All cached prefixes that end a page, each with its locks, its time, and whether a node ends there.
+
+    A node is the stretch from one cut to the next along a path, so a cut is all that splitting leaves behind.
+    """
+
+    def __init__(self, page: int) -> None:
+        self.page = page
+        self.clock = 0
+        self.locks: dict[Path, int] = {}
+        self.times: dict[Path, int] = {}  # of the nodes, by where they end
+
+    def pages(self, path: Path) -> list[Path]:
+        return [path[:end] for end in range(self.page, len(path) + 1, self.page)]
+
+    def tick(self) -> int:
+        self.clock += 1
+        return self.clock
+
+    def found(self, path: Path) -> Path:
+        return max((p for p in self.pages(path) if p in self.locks), key=len, default=())
+
+    def below(self, path: Path) -> list[Path]:
+        """Nodes that lie below a cut or end there, nearest first."""
+        return sorted((p for p in self.times if p[: len(path)] == path), key=lambda p: (len(p), p))
+
+    def match(self, path: Path) -> Path:
+        found = self.found(path)
+        if found and found not in self.times:
+            self.tick()
+            self.times[found] = self.clock
+        time = self.tick()
+        for end in self.pages(found):
+            if end in self.times:
+                self.times[end] = time
+        return found
+
+    def insert(self, path: Path) -> Path:
+        found = self.found(path)
+        for end in self.pages(found):
+            if end in self.times:
+                self.times[end] = self.tick()
+        if found and found not in self.times:  # the node that goes on below is accessed, then split
+            self.times[self.below(found)[0]] = self.tick()
+            self.times[found] = self.tick()
+        if found != path:
+            self.times[path] = self.tick()
+        for end in self.pages(path):
+            self.locks.setdefault(end, 0)
+        return found
+
+    def add_locks(self, path: Path, change: int) -> None:
+        for end in self.pages(path):
+            self.locks[end] += change
+
+    def evict(self, tokens: int) -> int:
+        gone = 0
+        while gone < tokens:
+            leaves = [p for p in self.times if not self.locks[p] and self.below(p) == [p]]
+            if not leaves:
+                break
+            leaf = min(leaves, key=lambda p: self.times[p])
+            del self.times[leaf]
+            for end in reversed(self.pages(leaf)):
+                if end in self.times:
+                    break
+                del self.locks[end]
+                gone += self.page
+        return gone
+
+    @property
+    def evictable(self) -> int:
+        return self.page * sum(not locks for locks in self.locks.values())
+
+
+sequences = st.lists(
+    st.tuples(st.sampled_from("ab"), st.integers(0, 4), st.integers(1, 9)), min_size=1, max_size=4
+).map(merged)
+
+
+class RadixMachine(RuleBasedStateMachine):
+    tree: RadixTree
+    twin: NaiveTree
+
+    @initialize(page=st.sampled_from([1, 2, 4]))
+    def begin(self, page: int) -> None:
+        self.tree = RadixTree(page)
+        self.twin = NaiveTree(page)
+        self.kept: list[tuple[Node, Path]] = []
+
+    def aligned(self, tokens: int) -> int:
+        return tokens // self.tree.page * self.tree.page
+
+    @rule(spans=sequences, less=st.integers(0, 3))
+    def match(self, spans: Spans, less: int) -> None:
+        path = tokens_of(spans)
+        most = max(0, len(path) - less)
+        found, node = self.tree.match(spans, most)
+        assert self.twin.match(path[:most]) == path[:found] == self.path_to(node)
+
+    @rule(spans=sequences, less=st.integers(0, 3), lock=st.booleans())
+    def insert(self, spans: Spans, less: int, lock: bool) -> None:
+        path = tokens_of(spans)
+        stored = self.aligned(max(0, len(path) - less))
+        found, node = self.tree.insert(spans, stored)
+        assert len(self.twin.insert(path[:stored])) == found
+        assert self.path_to(node) == path[:stored]
+        if lock:
+            free = self.tree.evictable
+            assert free - self.tree.lock(node) == self.tree.evictable
+            self.twin.add_locks(path[:stored], 1)
+            self.kept.append((node, path[:stored]))
+
+    @precondition(lambda self: self.kept)
+    @rule(data=st.data())
+    def unlock(self, data: st.DataObject) -> None:
+        node, path = self.kept.pop(data.draw(st.integers(0, len(self.kept) - 1)))
+        self.tree.unlock(node)
+        self.twin.add_locks(path, -1)
+
+    @rule(tokens=st.integers(1, 30))
+    def evict(self, tokens: int) -> None:
+        assert self.tree.evict(tokens) == self.twin.evict(tokens)
+
+    def path_to(self, node: Node) -> Path:
+        stretches = []
+        while node.parent is not None:
+            stretches.append(tokens_of(node.spans))
+            node = node.parent
+        return tuple(token for stretch in reversed(stretches) for token in stretch)
+
+    @invariant()
+    def same(self) -> None:
+        if hasattr(self, "tree"):
+            self.tree.check()
+            assert self.tree.clock == self.twin.clock
+            nodes = {self.path_to(node): node for node in self.tree.nodes()}
+            assert {path: node.time for path, node in nodes.items()} == self.twin.times
+            assert {path: node.locks for path, node in nodes.items()} == {p: self.twin.locks[p] for p in nodes}
+            assert self.tree.evictable == self.twin.evictable
+
+
+TestRadixMachine = RadixMachine.TestCase
+TestRadixMachine.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
