@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 
 class CachedBlocks:
@@ -35,9 +35,10 @@ class CachedBlocks:
         if not blocks:
             del self._blocks[content]
 
-    def check(self, hash_of: Sequence[Hashable | None]) -> None:
-        """Raises AssertionError unless this map and ``hash_of`` (by block id) say the same."""
-        stamped = {block: content for block, content in enumerate(hash_of) if content is not None}
+    def check(self, hash_of: Sequence[Hashable | None] | Mapping[int, Hashable]) -> None:
+        """Raises AssertionError unless this map and ``hash_of`` (by block) say the same."""
+        pairs = hash_of.items() if isinstance(hash_of, Mapping) else enumerate(hash_of)
+        stamped = {block: content for block, content in pairs if content is not None}
         listed = [(block, content) for content, blocks in self._blocks.items() for block in blocks]
         assert len(listed) == len(stamped), "a block stands under two hashes, or a hash is not in the map"
         assert dict(listed) == stamped, "the map and the blocks disagree on what is cached"

@@ -283,11 +283,12 @@ class GroupedKv:
         """0 with windows; exact for one group; careful for several."""
         if self.windowed:
             return 0
+        if not self._decoders:
+            return most
         free, size = self.free_units, self.pool.block_size
-        if len(self.groups) == 1 and self._decoders:
-            most = min(most, (free // len(self._decoders) + 1) * size)  # in a block size of steps each needs a block
-        else:
-            most = min(most, size)
+        # In a block size of steps each decoder needs a block; several groups have no such period.
+        periods = free // len(self._decoders) + 1 if len(self.groups) == 1 else 1
+        most = min(most, periods * size)
         # Nobody grows while we ask, so the demand of a later step is that of all the steps up to it.
         return bisect_right(range(most), free, key=lambda steps: self.demand(step + steps))
 

@@ -63,7 +63,7 @@ def make_cache(pool: PoolConfig, engine: EngineConfig, content: TokenContent) ->
             f"{pool.num_gpu_blocks} KV blocks{null_block}", remedy="give the cache more memory or use smaller blocks"
         )
     if engine.policy.kind == "vllm-v1" and (engine.enable_prefix_caching or pool.groups):
-        return _grouped(pool, engine, content)
+        return _vllm_v1(pool, engine, content)
     if engine.policy.kind == "vllm-v0":
         from simulator.allocators.sequence_kv import SequenceKv
 
@@ -90,14 +90,28 @@ def make_cache(pool: PoolConfig, engine: EngineConfig, content: TokenContent) ->
     )
 
 
-def _grouped(pool: PagedPool, engine: EngineConfig, content: TokenContent) -> KvCache:
-    """vLLM v1's cache with real block ids: prefix caching, KV groups."""
+def _vllm_v1(pool: PagedPool, engine: EngineConfig, content: TokenContent) -> KvCache:
+    """vLLM v1 with prefix caching or KV groups: block by block, but fast where one group keeps every token."""
     from simulator.allocators.block_pool import VLLM_V1, VLLM_V1_2025
+    from simulator.allocators.caching_kv import CachingKv
     from simulator.allocators.grouped_kv import GroupedKv
 
+    groups = pool.groups or (KvGroupShape(pool.block_size),)
+    plain = len(groups) == 1 and groups[0].window_tokens is None
+    if plain and engine.enable_prefix_caching and engine.version == "0.33":
+        return CachingKv(
+            pool.num_gpu_blocks,
+            groups[0].block_size,
+            engine.max_model_len,
+            content,
+            watermark=engine.watermark,
+            reserve_full_sequence=engine.scheduler_reserve_full_isl,
+            lag=int(engine.async_scheduling),
+            bytes_per_token=pool.bytes_per_token,
+        )
     return GroupedKv(
         pool.num_gpu_blocks,
-        pool.groups or (KvGroupShape(pool.block_size),),
+        groups,
         engine.max_model_len,
         content,
         caching=engine.enable_prefix_caching,

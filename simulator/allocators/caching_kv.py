@@ -1,0 +1,321 @@
+"""A paged KV cache with prefix caching that names only the blocks which requests can share.
+
+For one group that keeps every token, under vLLM v1's rules (SCHEDULERS.md 1-3). It answers as ``GroupedKv`` does, to
+the last number, without touching private blocks one by one: a differential test holds the two together.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+
+from simulator.allocators.cached_blocks import CachedBlocks
+from simulator.allocators.content import TokenContent
+from simulator.allocators.counting_kv import CountingKv
+from simulator.allocators.free_content import FreeContent, PrivateRun
+from simulator.allocators.kv_cache import Holder
+from simulator.allocators.prefix_hashes import PrefixChain, PrefixHashes
+from simulator.allocators.shared_content import SharedContent
+
+ALL = 1 << 62  # of a row: every block is named
+
+
+class NamedTable:
+    """What a request holds, in ``holder.extent``: its first ``shared`` blocks are named, once they are cached.
+
+    ``blocks``: names of the cached ones among them; ``settled``: cached blocks, named or not; ``chain``: the
+    request's prefixes, where it has blocks to name.
+    """
+
+    __slots__ = ("blocks", "chain", "settled", "shared")
+
+    def __init__(self, blocks: list[int], settled: int, shared: int, chain: PrefixChain | None) -> None:
+        self.blocks = blocks
+        self.settled = settled
+        self.shared = shared
+        self.chain = chain
+
+
+class CachingKv(CountingKv):
+    """``CountingKv`` that knows, beyond how many blocks are free, what they still hold.
+
+    A free block without a hash is like any other; the ``unhashed`` ones are reused first, then the oldest content
+    (``FreeContent``). Content is *private* from a row's first token on that no other row can have (``SharedContent``):
+    only the row itself, when it was preempted, can hit it, and its blocks go in one piece. All other content is kept
+    block by block.
+
+    Decoders of private answers are brought up to date when they stop; answers that others name are cached step by
+    step, in the order of the running list (then ``ordered``).
+
+    Invariant (``check``): ``free_units`` = ``unhashed`` + the blocks of ``FreeContent``; a named block is free or has
+    references, and the map of contents names exactly the named blocks. Private content exists once: a row that comes
+    back and must compute a cached block again (the last one of an aligned prefix) is named from then on.
+    """
+
+    caching = True
+
+    __slots__ = (
+        "_cached",
+        "_found",
+        "_free",
+        "_hash_of",
+        "_hashes",
+        "_names",
+        "_references",
+        "_shared",
+        "_shared_answers",
+        "_told",
+        "evicted_blocks",
+        "growth_may_admit",
+        "lag",
+        "ordered",
+        "saved_units",
+        "unhashed",
+    )
+
+    def __init__(
+        self,
+        num_gpu_blocks: int,
+        block_size: int,
+        max_model_len: int,
+        content: TokenContent,
+        *,
+        watermark: float,
+        reserve_full_sequence: bool,
+        lag: int,
+        bytes_per_token: int,
+        null_block: bool = True,
+    ) -> None:
+        super().__init__(
+            num_gpu_blocks,
+            block_size,
+            max_model_len,
+            watermark=watermark,
+            reserve_full_sequence=reserve_full_sequence,
+            bytes_per_token=bytes_per_token,
+            null_block=null_block,
+        )
+        self.lag = lag
+        self.evicted_blocks = 0
+        self.saved_units = 0
+        self.unhashed = self.free_units
+        shared = SharedContent(content)
+        self._shared = {row: tokens // block_size for row, tokens in shared.tokens.items() if tokens >= block_size}
+        self._shared_answers = shared.answers
+        self.ordered = self.growth_may_admit = bool(shared.answers)
+        self._told: list[dict[int, Holder]] = [{} for _ in range(block_size)]  # decoders of shared answers, by phase
+        self._free = FreeContent()
+        self._names = count(1)
+        self._cached = CachedBlocks()
+        self._references: dict[int, int] = {}  # of the named blocks
+        self._hash_of: dict[int, int] = {}
+        self._hashes = PrefixHashes(content)
+        # What the last look-up found, until something changes: (row, named blocks, private blocks, chain).
+        self._found: tuple[int, list[int], int, PrefixChain | None] | None = None
+
+    # -- admission -------------------------------------------------------------------------------------------
+
+    def hit(self, holder: Holder, known_tokens: int) -> int:
+        row, most = holder.row, (known_tokens - 1) // self.block_size
+        shared = self._shared.get(row, 0)
+        blocks: list[int] = []
+        chain = None
+        if shared:
+            chain = self._hashes.chain(row)
+            for index in range(min(shared, most)):
+                block = self._cached.oldest(chain.hash((index + 1) * self.block_size))
+                if block is None:
+                    break
+                blocks.append(block)
+        private = 0
+        run = self._free.run(row)
+        if run is not None and len(blocks) == run.start:
+            private = min(run.end, most) - run.start
+        self._found = (row, blocks, private, chain)
+        return (len(blocks) + private) * self.block_size
+
+    def admit(self, holder: Holder, known_tokens: int, first_tokens: int, others_run: bool) -> bool:
+        if self._found is None or self._found[0] != holder.row:
+            self.hit(holder, known_tokens)
+        assert self._found is not None
+        row, blocks, private, chain = self._found
+        limit, size, references = self.max_model_len, self.block_size, self._references
+        hits = len(blocks) + private
+        # Hits that nobody holds leave the free queue too.
+        unheld = private + sum(not references[block] for block in blocks) if hits else 0
+        held = -(-min(first_tokens, limit) // size)
+        new = max(0, held - hits)
+        need = new + unheld
+        if self.reserve_full_sequence:
+            need = max(need, max(0, -(-min(known_tokens, limit) // size) - hits) + unheld)
+        if need + (self.watermark_blocks if others_run else 0) > self.free_units:
+            return False
+        self._found = None
+        holder.extent = table = NamedTable(blocks, hits, self._shared.get(row, 0), chain)
+        if hits:
+            self._touch(blocks)
+        run = self._free.run(row)
+        if run is not None:
+            self._come_back(table, run, private)
+        self._take(new)
+        holder.held = max(held, hits)
+        self._settle(table, first_tokens)
+        return True
+
+    def _touch(self, blocks: list[int]) -> None:
+        """One more table points at each named block."""
+        references = self._references
+        for block in blocks:
+            if references[block]:
+                self.saved_units += 1
+            else:
+                self._free.remove(block)
+                self.free_units -= 1
+            references[block] += 1
+
+    def _come_back(self, table: NamedTable, run: PrivateRun, private: int) -> None:
+        """A preempted row takes the first ``private`` blocks of its own content; at most one is left."""
+        self.free_units -= private
+        if private == run.end - run.start:
+            self._free.take_run(run)
+            return
+        # The look-up stops one token short of an aligned prefix: its last block stays free and cached, and will be
+        # computed again beside it. From here on this row has content twice, so all its blocks get names.
+        assert private == run.end - run.start - 1, "a row comes back with fewer tokens than it had"
+        left = self._free.single_out(run)
+        self._shared[run.row] = table.shared = ALL
+        table.chain = self._hashes.chain(run.row)
+        self._name(left, table.chain, run.end - 1, references=0)
+        for index in range(run.start, run.end - 1):
+            block = next(self._names)
+            self._name(block, table.chain, index, references=1)
+            table.blocks.append(block)
+
+    def _name(self, block: int, chain: PrefixChain, index: int, references: int) -> None:
+        """The block caches number ``index`` of a prefix."""
+        content = chain.hash((index + 1) * self.block_size)
+        self._hash_of[block] = content
+        self._references[block] = references
+        self._cached.add(content, block)
+
+    # -- blocks taken, filled and given back -----------------------------------------------------------------
+
+    def _take(self, blocks: int) -> None:
+        """Takes free blocks, which must be there."""
+        self.free_units -= blocks
+        self._reuse(blocks)
+
+    def _reuse(self, blocks: int) -> None:
+        """Blocks have been taken: first those without content, then the oldest content."""
+        self.unhashed -= blocks
+        if self.unhashed >= 0:
+            return
+        lost, self.unhashed = -self.unhashed, 0
+        self.evicted_blocks += lost
+        for block in self._free.pop(lost):
+            self._cached.remove(self._hash_of.pop(block), block)
+            del self._references[block]
+        self._found = None
+
+    def _settle(self, table: NamedTable, tokens: int) -> None:
+        """Caches the blocks that the first ``tokens`` tokens fill."""
+        end = tokens // self.block_size
+        if end <= table.settled:
+            return
+        named = len(table.blocks)
+        if named < table.shared and end > named:
+            assert table.chain is not None
+            for index in range(named, min(end, table.shared)):
+                block = next(self._names)
+                self._name(block, table.chain, index, references=1)
+                table.blocks.append(block)
+            self._found = None
+        table.settled = end
+
+    def extend(self, holder: Holder, tokens: int) -> bool:
+        blocks = self.units_for(holder, tokens)
+        if blocks > self.free_units:
+            return False
+        self._take(blocks)
+        holder.held += blocks
+        self._settle(holder.extent, tokens)
+        return True
+
+    def store(self, holder: Holder, tokens: int) -> None:
+        self._settle(holder.extent, tokens)
+
+    def release(self, holder: Holder) -> None:
+        table: NamedTable = holder.extent
+        free, references = self._free, self._references
+        self.unhashed += holder.held - table.settled
+        named = len(table.blocks)
+        if table.settled > named:
+            free.add_run(next(self._names), PrivateRun(holder.row, named, table.settled))
+        self.free_units += holder.held - named
+        for block in reversed(table.blocks):
+            references[block] -= 1
+            if references[block]:
+                self.saved_units -= 1
+            else:
+                free.add(block)
+                self.free_units += 1
+        self._found = None
+        holder.extent, holder.held = None, 0
+
+    # -- decoders --------------------------------------------------------------------------------------------
+
+    def join(self, holder: Holder, tokens: int, step: int) -> None:
+        super().join(holder, tokens, step)
+        if holder.row in self._shared_answers:
+            self._told[holder.phase][holder.row] = holder
+
+    def leave(self, holder: Holder, tokens: int) -> None:
+        super().leave(holder, tokens)
+        if holder.row in self._shared_answers:
+            del self._told[holder.phase][holder.row]
+        self._settle(holder.extent, tokens - self.lag)
+
+    def grow(self, holder: Holder, step: int) -> bool:
+        if holder.phase == step % self.block_size:
+            if self.free_units < 1:
+                return False
+            self._take(1)
+        if holder.row in self._shared_answers:
+            self._settle(holder.extent, holder.computed + step - holder.joined_step + 1 - self.lag)
+        return True
+
+    def serve(self, step: int) -> bool:
+        blocks = self.phases[step % self.block_size]
+        if blocks > self.free_units:
+            return False
+        if blocks:
+            self._take(blocks)
+        if self.ordered:
+            self._tell(step)
+        return True
+
+    def _tell(self, step: int) -> None:
+        """Caches the blocks of shared answers that this step's tokens fill, in the order of the running list."""
+        full = self._told[(step + 1 - self.lag) % self.block_size]
+        for holder in sorted(full.values(), key=lambda holder: holder.seq):
+            self._settle(holder.extent, holder.computed + step - holder.joined_step + 1 - self.lag)
+
+    def advance(self, step: int, steps: int) -> list[int]:
+        free = self.free_units
+        growth = super().advance(step, steps)
+        self._reuse(free - self.free_units)
+        if self.ordered:
+            for now in range(step, step + steps):
+                self._tell(now)
+        return growth
+
+    def check(self) -> None:
+        super().check()
+        self._free.check()
+        assert self.unhashed >= 0
+        assert self.free_units == self.unhashed + self._free.blocks
+        assert self._references.keys() == self._hash_of.keys()
+        for block, references in self._references.items():
+            assert references >= 0
+            assert (references == 0) == (block in self._free), f"named block {block} has {references} references"
+        self._cached.check(self._hash_of)
+        assert self.saved_units == sum(references - 1 for references in self._references.values() if references)
