@@ -107,10 +107,19 @@ class Verification:
         return lines + wrong
 
 
-def predict(asked: Iterable[Asked], lab: Lab, wanted: Callable[[Question], bool] | None = None) -> list[Prediction]:
+OnRow = Callable[[], None]
+
+
+def predict(
+    asked: Iterable[Asked],
+    lab: Lab,
+    wanted: Callable[[Question], bool] | None = None,
+    on_row: OnRow = lambda: None,
+) -> list[Prediction]:
     """Our answers to rows that have none. ``wanted``: the questions to answer; the others get no number."""
     found = []
     for row in asked:
+        on_row()
         question = question_of(row)
         if isinstance(question, NotAsked):
             found.append(Prediction(None, question.reason))
@@ -124,23 +133,23 @@ def predict(asked: Iterable[Asked], lab: Lab, wanted: Callable[[Question], bool]
     return found
 
 
-def verify(targets: list[Target], *, quick: bool = False, on_run: Callable[[], None] = lambda: None) -> Verification:
+def verify(targets: list[Target], *, quick: bool = False, on_row: OnRow = lambda: None) -> Verification:
     """Predicts every row, then compares.
 
     Args:
         quick: short traces, without sensitivity and explanation: for tests and a first look.
-        on_run: told before each simulated run.
+        on_row: told after each row of each of the ``passes``.
     """
     scale = QUICK_SCALE if quick else 1.0
-    lab = Lab(scale=scale, on_run=on_run)
+    lab = Lab(scale=scale)
     asked = [target.asked for target in targets]
-    ours = predict(asked, lab)
-    bands = [None] * len(asked) if quick else _bands(asked, on_run)
+    ours = predict(asked, lab, on_row=on_row)
+    bands = [None] * len(asked) if quick else _bands(asked, on_row)
     overhead = None if quick else _implied_overhead(targets, lab)
     explained: list[float | None] = [None] * len(asked)
     if overhead is not None:
-        second = Lab(step_overhead_ms=overhead[0], on_run=on_run)
-        explained = [prediction.value for prediction in predict(asked, second, _load_matters)]
+        second = Lab(step_overhead_ms=overhead[0])
+        explained = [prediction.value for prediction in predict(asked, second, _load_matters, on_row)]
     rows = [
         Row(target.asked, question_of(target.asked), prediction, target, band, other)
         for target, prediction, band, other in zip(targets, ours, bands, explained, strict=True)
@@ -158,15 +167,20 @@ def verify(targets: list[Target], *, quick: bool = False, on_run: Callable[[], N
 QUICK_SCALE = 0.05
 
 
+def passes(*, quick: bool) -> int:
+    """How often ``verify`` goes through the rows: once, and with narrower, wider and slower ones."""
+    return 1 if quick else 4
+
+
 def _load_matters(question: Question) -> bool:
     """Whether a step's length moves the answer and it is worth running again."""
     return isinstance(question, ShareQuestion | BatchQuestion | RatioQuestion | MaxRateQuestion)
 
 
-def _bands(asked: list[Asked], on_run: Callable[[], None]) -> list[tuple[float, float] | None]:
+def _bands(asked: list[Asked], on_row: OnRow) -> list[tuple[float, float] | None]:
     """Ours with the coefficients of variation 30 % lower and higher, for the rows with a tolerance."""
     sides = [
-        predict(asked, Lab(cv_factor=factor, on_run=on_run), lambda q: isinstance(q, ShareQuestion | BatchQuestion))
+        predict(asked, Lab(cv_factor=factor), lambda q: isinstance(q, ShareQuestion | BatchQuestion), on_row)
         for factor in CV_FACTORS
     ]
     return [

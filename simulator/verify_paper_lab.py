@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from simulator.allocators.contiguous import Reservation
 from simulator.cluster import simulate
+from simulator.errors import InputError
 from simulator.random_streams import Streams
 from simulator.run_log import RunLog
 from simulator.step_time.base import Batch, StepTimeModel
@@ -69,14 +69,13 @@ class Lab:
     """Invariant: the same experiment gives the same number, however often and in whatever order it is asked for.
 
     ``cv_factor`` multiplies the coefficients of variation of all lengths, ``scale`` the duration of all traces (for
-    tests); ``step_overhead_ms`` takes the place of the calibration's host overhead. ``on_run`` hears of every run.
+    tests); ``step_overhead_ms`` takes the place of the calibration's host overhead.
     """
 
     cv_factor: float = 1.0
     step_overhead_ms: float | None = None
     scale: float = 1.0
     seed: int = SEED
-    on_run: Callable[[], None] = lambda: None
     _laws: dict[str, CutLaw] = field(default_factory=dict)
     _latencies: dict[tuple[System, Server, Load], float] = field(default_factory=dict)
     _capacities: dict[tuple[System, Server, str], float] = field(default_factory=dict)
@@ -97,6 +96,12 @@ class Lab:
             step_time = server.step_time(self.step_overhead_ms)
             enough_steps = math.ceil(to_s * self.scale * PS_PER_S / shortest_step_ps(step_time))
             log = self._run(system, server, load, max_steps=enough_steps)
+            if log.status == "max_steps" and log.end_ps < round(to_s * self.scale * PS_PER_S):
+                raise InputError(
+                    f"{enough_steps} passes end before the window does",
+                    where="window",
+                    remedy="this is a fault of the simulator; please report it",
+                )
             steps = StepColumns.of(log, from_s * self.scale, to_s * self.scale)
             reservation = system.reservation if isinstance(system, Orca) else None
             shares = memory_shares(log, steps, reservation)
@@ -150,7 +155,6 @@ class Lab:
         return DATASETS[dataset].widened(self.cv_factor)
 
     def _run(self, system: System, server: Server, load: Load, max_steps: int | None = None) -> RunLog:
-        self.on_run()
         return simulate(
             self.workload(load),
             system.engine(server),

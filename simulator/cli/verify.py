@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from simulator.cli import verify_paper
 from simulator.cli.console import Json, Quiet, print_json
 from simulator.errors import InputError
 
@@ -67,5 +68,6 @@ def _later(name: str) -> None:
     app.command(name, hidden=True, context_settings={"ignore_unknown_options": True})(command)
 
 
-for _name in ("memory", "latency", "paper"):
+app.command("paper")(verify_paper.paper)
+for _name in ("memory", "latency"):
     _later(_name)
