@@ -32,12 +32,13 @@ class PausingDecoders(Decoders):
         self.late_count = 0
 
     def pause(self, requests: Iterable[Request], now_ps: int) -> None:
-        """The step that starts now decodes nobody; ``requests`` are all the decoders."""
+        """A step that started at ``now_ps`` has decoded nobody; the decoders are among ``requests``."""
         self.paused += 1
         if self.soonest < UNBOUNDED_STEPS:
             self.soonest += 1
         for request in requests:  # the one thing that cannot be moved on in common
-            request.joined_step += 1
+            if request.state is DECODING:
+                request.joined_step += 1
         fresh = self.count - self.late_count
         if fresh:
             self.late[now_ps] = self.late.get(now_ps, 0) + fresh

@@ -44,7 +44,7 @@ class VllmV0(FirstCome):
     CPU's pool holds.
     """
 
-    __slots__ = ("chunked", "policy", "prompt_limit", "swap_fallbacks", "swapped")
+    __slots__ = ("chunked", "pass_ps", "policy", "prompt_limit", "swap_fallbacks", "swapped")
 
     decoders: PausingDecoders
     kv: SequenceKv
@@ -70,6 +70,7 @@ class VllmV0(FirstCome):
         self.prompt_limit = config.max_model_len if self.chunked else min(config.max_model_len, budget)
         self.swapped: dict[int, Request] = {}  # by row
         self.swap_fallbacks = 0
+        self.pass_ps = 0  # start of the step that the last pass planned
 
     # -- the pass ---------------------------------------------------------------------------------------------
 
@@ -79,6 +80,7 @@ class VllmV0(FirstCome):
         if not plan.stable:
             plan.clear()
         plan.head_wait = NOBODY_WAITS
+        self.pass_ps = now_ps
         if self.chunked:
             self._mixed(step, now_ps)
             return plan
@@ -126,9 +128,6 @@ class VllmV0(FirstCome):
             admitted.append((request, chunk))
             budget -= chunk
             sequences += request.sequences
-        if admitted and not self.chunked:
-            self.decoders.pause(self.running.values(), now_ps)
-            kv.pause()
         for request, _ in admitted:
             self._enter(request, now_ps)
         plan.chunks.extend(admitted)
@@ -322,6 +321,13 @@ class VllmV0(FirstCome):
         batch.requests = decodes + len(plan.chunks)
         batch.sampled = decodes + len(plan.completing)
         plan.stored_tokens = stored + self.stored_prefill_tokens
+
+    def advance(self, step: int) -> None:
+        """The step has run; one that only prefilled moves nobody else on."""
+        super().advance(step)
+        if self.plan.chunks and not self.chunked:
+            self.decoders.pause(self.running.values(), self.pass_ps)
+            self.kv.pause()
 
     def complete(self, next_step: int, now_ps: int) -> list[Request]:
         """As ever; and notes when those who begin to decode got their last token."""
