@@ -162,7 +162,7 @@ class RadixKv(SglangKv):
         self.make_room(self.block_size)
         if not super().grow(holder, step):
             return False
-        self.private_pages += holder.phase == step % self.block_size
+        self.private_pages += holder.phase == (step - self.paused) % self.block_size
         return True
 
     def serve(self, step: int) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from heapq import heappop, heappush
 
 from simulator.request import Request, RequestState
@@ -60,16 +59,6 @@ class Decoders:
         request.joined_step += 1
         request.finish_step += 1
         heappush(self.finishes, (request.finish_step, request.seq, request))
-
-    def delay_all(self, everyone: Iterable[Request]) -> None:
-        """The current step leaves all decoders out: each of ``everyone`` is one step behind from now on."""
-        for request in everyone:
-            request.joined_step += 1
-            request.finish_step += 1
-        # All entries move together, so their order stays, and stale ones stay stale.
-        self.finishes = [(finish + 1, seq, request) for finish, seq, request in self.finishes]
-        if self.finishes:
-            self.soonest = self.finishes[0][0]
 
     def pop_finished(self, step: int) -> list[Request]:
         """Those that end before ``step``, up to date and in admission order; they are forgotten."""

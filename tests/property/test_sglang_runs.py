@@ -75,7 +75,7 @@ def balances(scheduler: Scheduler, plan: Plan, step: int) -> None:
     limits_hold(scheduler, plan, step)
     kv = scheduler.kv
     page = kv.pool.block_size
-    grows = 0 if plan.skipped else 1
+    grows = plan.decodes > 0
     tables = sum(
         -(-(r.computed_at(step) + grows * (r.state is RequestState.DECODING)) // page)
         for r in scheduler.running.values()

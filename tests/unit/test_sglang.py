@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from simulator.allocators.content import TokenContent
-from simulator.allocators.pools import PagedPool
+from simulator.allocators.pools import ContiguousPool, PagedPool, PoolConfig
 from simulator.allocators.radix_kv import RadixKv
 from simulator.allocators.radix_tree import RadixTree, merged
 from simulator.cluster import simulate
@@ -164,10 +164,11 @@ def test_what_can_never_be_admitted_is_rejected_or_aborts_as_the_last() -> None:
     [
         ({"scheduling_policy": "priority"}, PagedPool(100, 1), "priorities"),
         ({"async_scheduling": True}, PagedPool(100, 1), "overlapped"),
+        ({}, ContiguousPool(1000), "contiguous"),
         ({"max_num_batched_tokens": 100}, PagedPool(100, 16), "set max_num_batched_tokens to 112"),
     ],
 )
-def test_what_is_not_simulated_is_refused(settings: dict[str, Any], pool: PagedPool, words: str) -> None:
+def test_what_is_not_simulated_is_refused(settings: dict[str, Any], pool: PoolConfig, words: str) -> None:
     known = {"max_num_batched_tokens": 64} | settings
     config = EngineConfig(1000, 16, policy=SglangPolicy(), **known)
     with pytest.raises(InputError) as error:
