@@ -63,6 +63,7 @@ def simulate(
         InputError: settings that contradict each other, an unknown router, or arrivals out of order.
     """
     _check_order(workload)
+    _check_sequences(workload, engine)
     env = Environment()
     log = RunLog(
         workload,
@@ -110,6 +111,19 @@ def _check_order(workload: Workload) -> None:
             where=f"workload row {row}",
             remedy="sort the rows by arrival (Workload.sorted_by_arrival)",
         )
+
+
+def _check_sequences(workload: Workload, engine: EngineConfig) -> None:
+    """Only vLLM v0 has requests of several sequences."""
+    if workload.sequences is None or engine.policy.kind == "vllm-v0" or (workload.sequences == 1).all():
+        return
+    row = int((workload.sequences != 1).argmax())
+    raise InputError(
+        f"request {workload.request_id(row)!r} asks for {workload.sequences[row]} sequences, which "
+        f"{engine.policy.kind} serves as requests of their own",
+        where=f"workload row {row}",
+        remedy="expand the workload first (workloads.samples.expand_samples)",
+    )
 
 
 def _inboxes(workload: Workload, engine: EngineConfig, router: str, seed: int, replicas: int) -> list[Inbox] | None:

@@ -30,6 +30,8 @@ def make_request(workload: Workload, row: int, now_ps: int, max_model_len: int) 
         int(output),
         int(workload.priority[row]),
         row if names is None else names[row],
+        1 if workload.sequences is None else int(workload.sequences[row]),
+        workload.beam is not None and bool(workload.beam[row]),
     )
 
 
@@ -48,7 +50,7 @@ class Inbox:
         self.max_model_len = max_model_len
         self.next_ps = NEVER_PS
         self._read = 0  # rows turned into Python numbers so far
-        self._chunk: list[tuple[int, int, int, int, int, Any]] = []  # the arguments of Request
+        self._chunk: list[tuple[Any, ...]] = []  # the arguments of Request
         self._at = 0
         self._advance()
 
@@ -92,5 +94,9 @@ class Inbox:
         columns = (rows, self.workload.arrival_ps[rows], prompt, output, self.workload.priority[rows])
         names = self.workload.request_ids
         ties = rows.tolist() if names is None else [names[row] for row in rows]
-        self._chunk = list(zip(*(column.tolist() for column in columns), ties, strict=True))
+        lists = [*(column.tolist() for column in columns), ties]
+        if self.workload.sequences is not None:
+            lists.append(self.workload.sequences[rows].tolist())
+            lists.append([False] * len(rows) if self.workload.beam is None else self.workload.beam[rows].tolist())
+        self._chunk = list(zip(*lists, strict=True))
         self.next_ps = self._chunk[0][1]

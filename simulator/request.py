@@ -54,7 +54,7 @@ class Request:
 
     ``cached_tokens`` is the prefix-cache hit of the first admission, ``hit_tokens`` that of the last one;
     ``in_flight`` are tokens scheduled and not yet known to be computed (async scheduling); ``sequences`` share the
-    prompt and end together (parallel sampling, beam search).
+    prompt and end together (parallel sampling, or with ``beam`` beam search).
 
     ``output_tokens`` is capped so that prompt + output <= max_model_len. ``final_tokens`` is the KV it will hold at
     its end: the last sampled token's KV is never computed.
@@ -63,6 +63,7 @@ class Request:
     __slots__ = (
         "admitted_ps",
         "arrival_ps",
+        "beam",
         "cached_tokens",
         "computed",
         "extent",
@@ -108,6 +109,7 @@ class Request:
         priority: int = 0,
         tie: Any = 0,
         sequences: int = 1,
+        beam: bool = False,
     ) -> None:
         self.row = row
         self.arrival_ps = arrival_ps
@@ -130,6 +132,7 @@ class Request:
         self.cached_tokens = 0
         self.hit_tokens = 0
         self.sequences = sequences
+        self.beam = beam
 
     def computed_at(self, step: int) -> int:
         """KV tokens stored just before ``step``."""

@@ -48,6 +48,9 @@ class Workload:
         max_concurrency: closed loop: at most this many requests in flight, the next row is sent when one ends.
         requested_rate_rps: the rate that was asked for (None: closed loop or a trace without one).
         burstiness: shape of the gamma gaps (vLLM's knob), None where it does not apply.
+        sequences: sequences that a request asks for (n of parallel sampling, or the width of a beam search), which
+            share its prompt and end together; None is 1 each.
+        beam: which requests are beam searches (bool); None is none.
         notes: assumptions and warnings for the report ("lengths are a proxy: no tokenizer", ...).
         trace: where the rows came from and which were dropped; None for a synthetic workload.
     """
@@ -65,6 +68,8 @@ class Workload:
     max_concurrency: int | None = None
     requested_rate_rps: float | None = None
     burstiness: float | None = None
+    sequences: IntColumn | None = None
+    beam: NDArray[np.bool_] | None = None
     notes: tuple[str, ...] = ()
     trace: TraceFacts | None = None
 
@@ -89,6 +94,8 @@ class Workload:
             think_ps=self.think_ps[order],
             request_ids=[self.request_id(row) for row in rows],
             segments=None if self.segments is None else [self.segments[row] for row in rows],
+            sequences=None if self.sequences is None else self.sequences[order],
+            beam=None if self.beam is None else self.beam[order],
         )
 
     @classmethod
@@ -108,6 +115,8 @@ class Workload:
         max_concurrency: int | None = None,
         requested_rate_rps: float | None = None,
         burstiness: float | None = None,
+        sequences: Sequence[int] | IntColumn | None = None,
+        beam: Sequence[bool] | NDArray[np.bool_] | None = None,
         notes: tuple[str, ...] = (),
     ) -> Workload:
         """Builds the columns from plain sequences; what is left out is zero (``after``: -1)."""
@@ -132,5 +141,7 @@ class Workload:
             max_concurrency=max_concurrency,
             requested_rate_rps=requested_rate_rps,
             burstiness=burstiness,
+            sequences=None if sequences is None else column(sequences, 1),
+            beam=None if beam is None else np.asarray(beam, dtype=np.bool_),
             notes=notes,
         )

@@ -34,6 +34,7 @@ class Holder(Protocol):
     joined_step: int  # decoders only
     seq: int  # admission number: the order of the running list
     sequences: int  # sequences of the request that share its prompt (parallel sampling, beam search), mostly 1
+    beam: bool  # whether they are the beams of a search, which go on from each other
 
 
 class KvCache(Protocol):

@@ -74,6 +74,9 @@ def make_cache(pool: PoolConfig, engine: EngineConfig, content: TokenContent) ->
             watermark=engine.policy.watermark,
             swap_blocks=engine.policy.swap_blocks,
             chunked=engine.enable_chunked_prefill,
+            beam_diversity=engine.policy.beam_diversity,
+            beam_seed=engine.policy.beam_seed,
+            name=content.workload.request_id,
             bytes_per_token=pool.bytes_per_token,
             null_block=pool.null_block,
         )

@@ -37,13 +37,16 @@ class VllmV0Policy:
 
     ``preemption_mode`` auto: swap for groups of several sequences, else recompute. ``swap_blocks``: blocks of the CPU
     pool; ``swap_ps_per_block``: picoseconds to move one block over PCIe, one way. ``watermark``: share of the
-    blocks that admission leaves free.
+    blocks that admission leaves free. ``beam_diversity``: probability that a beam of a search continues its own text;
+    else its parent is any of the beams (see ``allocators/beam_tables.py``); ``beam_seed`` starts these draws.
     """
 
     preemption_mode: Literal["auto", "recompute", "swap"] = "auto"
     swap_blocks: int = 0
     swap_ps_per_block: int = 0
     watermark: float = 0.01
+    beam_diversity: float = 0.0
+    beam_seed: int = 0
     kind: Literal["vllm-v0"] = "vllm-v0"
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, cast
+
 from simulator.allocators.kv_cache import KvCache
 from simulator.request import Request
 from simulator.schedulers.config import EngineConfig
+
+if TYPE_CHECKING:
+    from simulator.allocators.sequence_kv import SequenceKv
 
 
 class Servable:
@@ -40,7 +45,17 @@ class Servable:
                 f"{request.final_tokens} tokens may have to be prefilled at once, "
                 f"max_num_batched_tokens is {config.max_num_batched_tokens} and chunked prefill is off"
             )
+        if request.sequences > 1:
+            return self._reason_against_group(request)
         return self._kv.unservable(request.prompt_tokens, request.final_tokens)
+
+    def _reason_against_group(self, request: Request) -> str | None:
+        """Only vLLM v0 serves requests of several sequences (``simulate`` refuses them elsewhere)."""
+        sequences, limit = request.sequences, self._config.running_limit
+        if sequences > limit:
+            return f"{sequences} sequences, max_num_seqs is {limit}"
+        kv = cast("SequenceKv", self._kv)
+        return kv.group_unservable(request.prompt_tokens, request.final_tokens, sequences)
 
 
 PATIENCE = 8
