@@ -91,6 +91,8 @@ def _groups(rng: random.Random, kind: str, block_size: int) -> list[dict[str, An
         groups.append({**windowed, "window": window + rng.randrange(1, 2 * block_size + 2)})
     if rng.random() < 0.1:
         rng.shuffle(groups)
+    if kind == "hybrid" and rng.random() < 0.5:  # without a block size of their own they take the engine's
+        groups = [{key: value for key, value in group.items() if key != "block_size"} for group in groups]
     return groups
 
 
