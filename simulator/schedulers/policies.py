@@ -38,13 +38,15 @@ class VllmV0Policy:
     ``preemption_mode`` auto: swap for groups of several sequences, else recompute. ``swap_blocks``: blocks of the CPU
     pool; ``swap_ps_per_block``: picoseconds to move one block over PCIe, one way. ``watermark``: share of the
     blocks that admission leaves free. ``beam_diversity``: probability that a beam of a search continues its own text;
-    else its parent is any of the beams (see ``allocators/beam_tables.py``); ``beam_seed`` starts these draws.
+    else its parent is any of the beams (see ``allocators/beam_tables.py``); ``beam_seed`` starts these draws. ``release``
+    2023-06 is v0.1, the paper's: whole prompts join the decodes' step; later a step of prompts computes nothing else.
     """
 
     preemption_mode: Literal["auto", "recompute", "swap"] = "auto"
     swap_blocks: int = 0
     swap_ps_per_block: int = 0
     watermark: float = 0.01
+    release: Literal["2024", "2023-06"] = "2024"
     beam_diversity: float = 0.0
     beam_seed: int = 0
     kind: Literal["vllm-v0"] = "vllm-v0"
