@@ -96,10 +96,10 @@ class RadixKv(SglangKv):
         """
         lease, tree, size = holder.extent, self.tree, self.block_size
         stored = tokens // size * size
-        _, node = tree.insert(lease.spans, stored)
+        _, node = tree.insert(lease.spans, stored, lease.node, lease.tokens)
         prompt = holder.prompt_tokens // size * size
         if 0 < prompt < stored:
-            tree.insert(lease.spans, prompt)
+            tree.cut(node, stored, prompt)
         given = (stored - lease.tokens) // size
         # Pages of what was there already are freed, the others can be evicted from now on.
         self.free_units += given

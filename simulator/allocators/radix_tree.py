@@ -55,6 +55,11 @@ class Reader:
         self._at = 0
         self._offset = 0
 
+    @property
+    def run(self) -> int:
+        """How many tokens the run has from here on; there must be one."""
+        return self._spans[self._at][2] - self._offset
+
     def peek(self, tokens: int) -> Spans:
         """The next ``tokens`` tokens."""
         spans, at, offset = self._spans, self._at, self._offset
@@ -127,16 +132,21 @@ class RadixTree:
 
         Splits a node in which the match ends, and marks the path as accessed.
         """
-        found, node, _ = self._walk(spans, most // self.page * self.page, touch=False)
+        found, node, _ = self._walk(spans, most // self.page * self.page, self.root, 0, touch=False)
         deepest, time = node, self._tick()
         while node.parent is not None:
             self._touch(node, time)
             node = node.parent
         return found, deepest
 
-    def insert(self, spans: Spans, tokens: int) -> tuple[int, Node]:
-        """Stores the first ``tokens`` tokens (whole pages); returns how many were there, and the node of the last."""
-        found, node, reader = self._walk(spans, tokens, touch=True)
+    def insert(self, spans: Spans, tokens: int, known: Node | None = None, known_tokens: int = 0) -> tuple[int, Node]:
+        """Stores the first ``tokens`` tokens (whole pages); returns how many were there, and the node of the last.
+
+        ``known`` is a node of the tree that ends the first ``known_tokens`` of them, to begin from.
+        """
+        if known is not None:
+            self._touch_path(known)
+        found, node, reader = self._walk(spans, tokens, known or self.root, known_tokens, touch=True)
         if found < tokens:
             leaf = Node(node, reader.peek(tokens - found), tokens - found, 0, self._tick())
             node.children[reader.peek(self.page)] = leaf
@@ -145,6 +155,18 @@ class RadixTree:
             self._file(leaf)
             node = leaf
         return found, node
+
+    def cut(self, node: Node, end: int, at: int) -> None:
+        """Lets a node end at token ``at`` of the path to ``node``, which ends at ``end``: as inserting that much again.
+
+        0 < ``at`` <= ``end``, whole pages.
+        """
+        while end - node.tokens >= at:
+            assert node.parent is not None
+            end, node = end - node.tokens, node.parent
+        self._touch_path(node)
+        if at < end:
+            self._split(node, at - end + node.tokens)
 
     def lock(self, node: Node) -> int:
         """Keeps the path to ``node``; returns how many tokens have become unevictable."""
@@ -188,17 +210,23 @@ class RadixTree:
         self.evictable -= gone
         return gone
 
-    def _walk(self, spans: Spans, tokens: int, *, touch: bool) -> tuple[int, Node, Reader]:
-        """Follows the first ``tokens`` tokens, splitting the node in which they leave the tree."""
-        node, found, page = self.root, 0, self.page
-        reader = Reader(spans)
+    def _walk(self, spans: Spans, tokens: int, node: Node, found: int, *, touch: bool) -> tuple[int, Node, Reader]:
+        """Follows the first ``tokens`` tokens from ``node``, the end of the first ``found``.
+
+        The node in which they leave the tree is split.
+        """
+        page, reader = self.page, Reader(spans)
+        reader.skip(found)
         while found < tokens:
             child = node.children.get(reader.peek(page))
             if child is None:
                 break
             if touch:
                 self._touch(child, self._tick())
-            common = reader.shared(child.spans, tokens - found) // page * page
+            if len(child.spans) == 1 and child.tokens <= tokens - found and reader.run >= child.tokens:
+                common = child.tokens  # one run against one run, and their first tokens are equal
+            else:
+                common = reader.shared(child.spans, tokens - found) // page * page
             node = child if common == child.tokens else self._split(child, common)
             reader.skip(common)
             found += common
@@ -238,6 +266,15 @@ class RadixTree:
             heapify(heap)
         self._serial += 1
         heappush(heap, (node.time, self._serial, node))
+
+    def _touch_path(self, node: Node) -> None:
+        """Marks what leads to a node as accessed, from the root on."""
+        path = []
+        while node.parent is not None:
+            path.append(node)
+            node = node.parent
+        for node in reversed(path):
+            self._touch(node, self._tick())
 
     def nodes(self) -> Iterator[Node]:
         """All nodes but the root, parents first."""

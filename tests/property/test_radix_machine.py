@@ -130,6 +130,22 @@ class RadixMachine(RuleBasedStateMachine):
             self.kept.append((node, path[:stored]))
 
     @precondition(lambda self: self.kept)
+    @rule(data=st.data(), more=sequences)
+    def go_on(self, data: st.DataObject, more: Spans) -> None:
+        """Who holds a path stores more behind it, and a node ends somewhere on the way."""
+        node, path = data.draw(st.sampled_from(self.kept))
+        spans = merged([*((stream, start, 1) for stream, start in path), *more])
+        whole = tokens_of(spans)
+        stored = self.aligned(len(whole))
+        found, end = self.tree.insert(spans, stored, node, len(path))
+        assert len(self.twin.insert(whole[:stored])) == found
+        assert self.path_to(end) == whole[:stored]
+        pages = data.draw(st.integers(0, stored // self.tree.page))
+        if pages:
+            self.tree.cut(end, stored, pages * self.tree.page)
+            self.twin.insert(whole[: pages * self.tree.page])
+
+    @precondition(lambda self: self.kept)
     @rule(data=st.data())
     def unlock(self, data: st.DataObject) -> None:
         node, path = self.kept.pop(data.draw(st.integers(0, len(self.kept) - 1)))
