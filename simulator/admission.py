@@ -15,6 +15,7 @@ from simulator.allocators.block_pool import LESSON_FIFO, VLLM_V1, FreeListPolicy
 from simulator.allocators.contiguous import ContiguousPool, Reservation
 from simulator.allocators.extents import Fit
 from simulator.allocators.paged import PagedAllocator
+from simulator.allocators.pools import ContiguousPool as ContiguousPoolConfig
 from simulator.allocators.pools import PagedPool, PoolConfig
 from simulator.errors import InputError
 
@@ -107,10 +108,15 @@ def admit_until_refused(
 
 
 def allocator_for(pool: PoolConfig, max_model_len: int) -> KvAllocator:
-    """The allocator of a scenario's pool; paged as in vLLM, so that the null block is not usable."""
+    """The allocator of a scenario's pool; of a paged one with a null block, that block is not usable."""
     if isinstance(pool, PagedPool):
-        return PagedAllocator(pool.num_gpu_blocks, pool.block_size, VLLM_V1)
+        return PagedAllocator(pool.num_gpu_blocks, pool.block_size, policy_for(pool))
     return ContiguousPool(pool.num_slots, max_model_len, pool.reservation, pool.fit)
+
+
+def policy_for(pool: PoolConfig) -> FreeListPolicy:
+    """vLLM's free list where the pool has its null block, else a plain one."""
+    return VLLM_V1 if isinstance(pool, ContiguousPoolConfig) or pool.null_block else LESSON_FIFO
 
 
 @dataclass(frozen=True)

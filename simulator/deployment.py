@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from simulator.allocators.pools import ContiguousPool, PagedPool, PoolConfig
+from simulator.allocators.pools import ContiguousPool, PoolConfig
 from simulator.catalog import find_gpu, find_model
-from simulator.engine_settings import ContiguousAllocator, EngineSettings
+from simulator.engine_filled import engine_config, keeps_windows, with_defaults, with_sizes
+from simulator.engine_presets import preset_of
+from simulator.engine_settings import EngineSettings
 from simulator.errors import DoesNotFitError, InputError, KvplanError
 from simulator.kv_groups import KvLayout, kv_layout, kv_value_bytes
+from simulator.kv_pool import make_pool, remedies
 from simulator.memory_budget import MemoryBudget, budget
 from simulator.memory_settings import MemorySettings, Resolved, resolve
 from simulator.routers import ROUTERS
@@ -22,8 +26,6 @@ from simulator.step_time.base import StepTimeModel
 from simulator.step_time.config import build_step_time
 from simulator.suggestions import did_you_mean
 from simulator.weight_dtype import with_weight_dtype
-
-GIB = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -64,29 +66,35 @@ def build_deployment(settings: ScenarioSettings) -> Deployment:
     model, gpu = find_model_spec(settings.model), find_gpu_spec(settings.gpu)
     parallelism = Parallelism(**vars(settings.parallelism))
     _refuse_unsimulated(settings, model)
+    asked_for, notes = with_defaults(settings.engine, clock=settings.mode == "serve")
+    settings = replace(settings, engine=asked_for)
     with _sections():
         if settings.engine.max_model_len == -1:
             settings = replace(settings, engine=_largest_context(settings.engine, model, gpu, parallelism))
         asked = memory_settings(settings.engine)
         resolved = resolve(asked, model, gpu, parallelism)
         memory = budget(model, gpu, parallelism, asked) if gpu else None
-        layout = _layout(model, parallelism, resolved)
-        pool, slots, warnings = _pool(settings.engine, layout, memory, resolved)
+        layout = _layout(settings.engine, model, parallelism, resolved)
+        pool, slots, warnings = make_pool(settings.engine, layout, memory, resolved)
         held = with_weight_dtype(model, resolved.weight_dtype)
         step_time = _step_time(settings, held, gpu, parallelism, resolved)
-    engine, notes = _filled(settings.engine, resolved)
+    engine = with_sizes(settings.engine, resolved)
+    found, more = engine_config(engine, layout, gpu)
+    windows_note = _windows_note(settings.engine, model)
     return Deployment(
         replace(settings, engine=engine),
         model,
         gpu,
         parallelism,
         memory,
-        _engine_config(engine),
+        found,
         pool,
         slots,
         step_time,
         assumptions=(
             *notes,
+            *more,
+            *windows_note,
             *(memory.assumptions if memory else resolved.assumptions),
             *getattr(step_time, "assumptions", ()),
         ),
@@ -129,8 +137,10 @@ def find_gpu_spec(gpu: str | InlineGpu | None) -> GpuSpec | None:
 
 def memory_settings(engine: EngineSettings) -> MemorySettings:
     """The part of the engine's settings that decides memory."""
+    preset = preset_of(engine)
     return MemorySettings(
-        engine=engine.preset,
+        engine=preset.memory,
+        system=preset.sizes,
         gpu_memory_utilization=engine.gpu_memory_utilization,
         max_model_len=engine.max_model_len,
         max_num_batched_tokens=engine.max_num_batched_tokens,
@@ -141,13 +151,15 @@ def memory_settings(engine: EngineSettings) -> MemorySettings:
         enforce_eager=engine.enforce_eager,
         num_gpu_blocks_override=engine.num_gpu_blocks_override,
         kv_cache_memory_bytes=engine.kv_cache_memory_bytes,
-        windows=not engine.disable_hybrid_kv_cache_manager,
+        windows=keeps_windows(engine),
         enable_prefix_caching=bool(engine.enable_prefix_caching),
+        graphs_in_budget=preset.graphs_in_budget,
+        whole_prompts=preset.whole_prompts or engine.enable_chunked_prefill is False,
     )
 
 
 def _refuse_unsimulated(settings: ScenarioSettings, model: ModelSpec) -> None:
-    """What can be sized and not simulated: other KV groups than one that keeps every token, and pipelines."""
+    """What can be sized and not simulated: recurrent states, KV groups without a clock, and pipelines."""
     kinds = {group.kind for group in model.attention}
     odd = sorted(kinds & {"linear", "cross"})
     if odd:
@@ -156,9 +168,9 @@ def _refuse_unsimulated(settings: ScenarioSettings, model: ModelSpec) -> None:
             where="model",
             remedy="size it with kvplan size, or choose a model with full attention",
         )
-    if kinds & {"sliding", "chunked"} and not settings.engine.disable_hybrid_kv_cache_manager:
+    if settings.mode == "admission" and "sliding" in kinds and keeps_windows(settings.engine):
         raise InputError(
-            f"{model.name} has sliding-window layers, whose own KV group is not simulated in this version",
+            f"{model.name} has sliding-window layers, whose own KV group mode admission does not place",
             where="model",
             remedy="set engine.disable_hybrid_kv_cache_manager: true, and all layers keep every token, as in vLLM",
         )
@@ -182,74 +194,35 @@ def _largest_context(
             raise DoesNotFitError(f"{model.name} does not fit on {gpu.name}", where="gpu", remedy=remedies(found))
     else:
         resolved = resolve(asked, model, None, parallelism)
-        pool, _, _ = _pool(engine, _layout(model, parallelism, resolved), None, resolved)
-        slots = pool.num_slots if isinstance(pool, ContiguousPool) else (pool.num_gpu_blocks - 1) * pool.block_size
-        longest = min(slots, model.max_model_len)
+        layout = _layout(engine, model, parallelism, resolved)
+        pool, _, _ = make_pool(engine, layout, None, resolved)
+        if isinstance(pool, ContiguousPool):
+            longest = min(pool.num_slots, model.max_model_len)
+        else:
+            usable, batched = pool.num_gpu_blocks - pool.null_block, resolved.max_num_batched_tokens
+            lengths = range(1, model.max_model_len + 1)
+            longest = bisect_right(lengths, usable, key=lambda length: layout.blocks_per_request(length, batched))
     return replace(engine, max_model_len=longest)
 
 
-def _layout(model: ModelSpec, parallelism: Parallelism, resolved: Resolved) -> KvLayout:
+def _layout(engine: EngineSettings, model: ModelSpec, parallelism: Parallelism, resolved: Resolved) -> KvLayout:
     return kv_layout(
         model,
         tensor_parallel_size=parallelism.tensor_parallel_size,
         block_size=resolved.block_size,
         kv_cache_dtype=resolved.kv_cache_dtype,
         windows=resolved.windows,
-        prefix_caching=False,
+        prefix_caching=bool(engine.enable_prefix_caching),
         max_model_len=resolved.max_model_len,
     )
 
 
-def _pool(
-    engine: EngineSettings, layout: KvLayout, memory: MemoryBudget | None, resolved: Resolved
-) -> tuple[PoolConfig, int, list[str]]:
-    """The KV pool of one replica, from memory or as the settings state it; its slots; warnings."""
-    warnings: list[str] = []
-    per_token = layout.bytes_per_block // layout.block_size
-    if engine.num_gpu_blocks_override is not None:
-        blocks = engine.num_gpu_blocks_override
-        slots = blocks * layout.block_size
-    elif engine.max_total_tokens is not None:
-        blocks = engine.max_total_tokens // layout.block_size + 1  # the null block comes on top
-        slots = engine.max_total_tokens
-    elif memory is not None:
-        _refuse_what_does_not_fit(memory)
-        blocks, slots = memory.num_gpu_blocks, memory.kv_pool_bytes_per_gpu // per_token
-    else:
-        assert engine.kv_cache_memory_bytes is not None  # scenario.needs_gpu
-        blocks = engine.kv_cache_memory_bytes // layout.bytes_per_block
-        slots = engine.kv_cache_memory_bytes // per_token
-    asked_bytes = blocks * layout.bytes_per_block
-    if memory is not None and asked_bytes > memory.kv_pool_bytes_per_gpu:
-        warnings.append(
-            f"the KV pool that is asked for, {blocks} blocks, takes {asked_bytes / GIB:.2f} GiB a GPU; by the memory "
-            f"table {memory.gpu.name} has {memory.kv_pool_bytes_per_gpu / GIB:.2f} GiB for it: the real server may "
-            "run out of memory"
-        )
-    if slots < resolved.max_model_len:
-        warnings.append(
-            f"the KV pool of {slots} tokens is smaller than one request of max_model_len {resolved.max_model_len}: "
-            "the real server would refuse to start (lower engine.max_model_len)"
-        )
-    if isinstance(engine.allocator, ContiguousAllocator):
-        return ContiguousPool(slots, engine.allocator.reservation, engine.allocator.fit, per_token), slots, warnings
-    if engine.max_total_tokens is not None:
-        slots = blocks * layout.block_size
-    return PagedPool(blocks, layout.block_size, per_token), slots, warnings
-
-
-def _refuse_what_does_not_fit(memory: MemoryBudget) -> None:
-    if memory.fits:
-        return
-    length = memory.settings.max_model_len
-    what = f"{memory.model.name} with one request of {length} tokens does not fit on {memory.gpu.name}"
-    raise DoesNotFitError(f"{what}: {memory.formula[0]}", where="gpu", remedy=remedies(memory))
-
-
-def remedies(memory: MemoryBudget) -> str:
-    """The changes that were found to work, in one line."""
-    changes = [remedy.change for remedy in memory.remedies]
-    return "what would work: " + "; ".join(changes) if changes else "choose a larger GPU or a smaller model"
+def _windows_note(engine: EngineSettings, model: ModelSpec) -> tuple[str, ...]:
+    """Said where layers keep what they will not look at again, and nobody asked for it."""
+    windowed = any(group.kind == "sliding" for group in model.attention)
+    if not windowed or keeps_windows(engine) or engine.disable_hybrid_kv_cache_manager:
+        return ()
+    return (f"sliding-window layers of {model.name} keep every token (with this preset and allocator)",)
 
 
 def _step_time(
@@ -270,29 +243,6 @@ def _step_time(
             raise
         what = f"{error.where}: {error.what}"  # a fault inside the calibration file
         raise InputError(what, where="step_time.calibration", remedy=error.remedy) from None
-
-
-def _filled(engine: EngineSettings, resolved: Resolved) -> tuple[EngineSettings, list[str]]:
-    """The settings with what was left out written down, and a line for what is not as in the real server."""
-    values: dict[str, Any] = {
-        key: getattr(resolved, key)
-        for key in ("gpu_memory_utilization", "max_model_len", "max_num_batched_tokens", "max_num_seqs", "block_size")
-    }
-    notes = []
-    for key, what in (("enable_prefix_caching", "prefix caching"), ("async_scheduling", "async scheduling")):
-        if getattr(engine, key) is None:
-            values[key] = False
-            notes.append(f"{key} = false (the real server's default is true; {what} is not in this version)")
-    if not engine.enable_chunked_prefill:
-        # vLLM then raises a budget that was not set to the context, so that every prompt fits one step.
-        budget_tokens = engine.max_num_batched_tokens or max(resolved.max_num_batched_tokens, resolved.max_model_len)
-        values["max_num_batched_tokens"] = budget_tokens
-    return replace(engine, **values), notes
-
-
-def _engine_config(engine: EngineSettings) -> EngineConfig:
-    shared = {field.name for field in fields(EngineConfig)} & {field.name for field in fields(EngineSettings)}
-    return EngineConfig(**{name: getattr(engine, name) for name in shared})
 
 
 @contextmanager

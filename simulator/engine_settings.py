@@ -1,18 +1,16 @@
-"""The ``engine`` section of a scenario: vLLM's flag names, other engines' spellings, and what is not there yet."""
+"""The ``engine`` section of a scenario: vLLM's flag names, and other engines' spellings of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 
-from simulator.document import Document, Steps
+from simulator.document import Document
 from simulator.errors import InputError
-from simulator.suggestions import did_you_mean
 
 Preset = Literal["vllm", "vllm-v0", "sglang", "trtllm", "orca-max", "orca-pow2", "orca-oracle", "fastertransformer"]
-PRESETS = ("vllm", "vllm-v0", "sglang", "trtllm", "orca-max", "orca-pow2", "orca-oracle", "fastertransformer")
 
 MOST = 1 << 50
 """No count or size of a server is larger, and sums of them stay exact in 64 bits."""
@@ -43,33 +41,51 @@ class EngineSettings:
 
     Lengths in tokens. ``max_model_len`` -1 is the largest that fits. ``max_total_tokens`` (SGLang, TensorRT-LLM)
     states the cache in tokens and becomes ``num_gpu_blocks_override``.
+
+    Attributes:
+        version: of vLLM's rules: "0.33", or "2025" (0.8 to 0.13).
+        prefix_cache_retention_interval: "none" is vLLM's None.
+        swap_space: GiB of CPU memory a GPU for the blocks of preempted requests (vLLM v0).
     """
 
-    preset: str = "vllm"
+    preset: Preset = "vllm"
+    version: Literal["0.33", "2025"] | None = None
     gpu_memory_utilization: Fraction | None = None
     max_model_len: Annotated[int, Ge(-1), Le(1 << 31)] | None = None
     max_num_seqs: Count | None = None
     max_num_batched_tokens: Count | None = None
-    allocator: PagedAllocator | ContiguousAllocator = field(default_factory=PagedAllocator)
+    allocator: PagedAllocator | ContiguousAllocator | None = None
     block_size: Annotated[int, Ge(1), Le(1 << 20)] | None = None
     kv_cache_dtype: str | None = None
     weight_dtype: str | None = None
     enable_prefix_caching: bool | None = None
     async_scheduling: bool | None = None
-    enable_chunked_prefill: bool = True
-    scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
+    enable_chunked_prefill: bool | None = None
+    scheduling_policy: Literal["fcfs", "priority"] | None = None
     num_gpu_blocks_override: Annotated[int, Ge(2), Le(1 << 40)] | None = None
     kv_cache_memory_bytes: Count | None = None
     max_total_tokens: Count | None = None
     enforce_eager: bool = False
-    disable_hybrid_kv_cache_manager: bool = False
+    disable_hybrid_kv_cache_manager: bool | None = None
     on_unservable: Literal["reject", "faithful"] = "reject"
-    long_prefill_token_threshold: Annotated[int, Ge(0), Le(MOST)] = 0
-    long_prefill_token_threshold_adaptive: bool = False
-    scheduler_reserve_full_isl: bool = True
-    watermark: Annotated[float, Ge(0), Le(1)] = 0.0
-    prefill_schedule_interval: Count = 1
+    long_prefill_token_threshold: Annotated[int, Ge(0), Le(MOST)] | None = None
+    long_prefill_token_threshold_adaptive: bool | None = None
+    scheduler_reserve_full_isl: bool | None = None
+    watermark: Annotated[float, Ge(0), Le(1)] | None = None
+    prefill_schedule_interval: Count | None = None
     max_num_active_seqs: Count | None = None
+    prefix_cache_retention_interval: Annotated[int, Ge(0), Le(MOST)] | Literal["none"] | None = None
+    # vLLM v0
+    swap_space: Annotated[float, Ge(0), Le(1 << 20)] | None = None
+    preemption_mode: Literal["auto", "recompute", "swap"] | None = None
+    # SGLang
+    schedule_policy: Literal["fcfs", "lpm"] | None = None
+    schedule_conservativeness: Annotated[float, Gt(0), Le(100)] | None = None
+    max_prefill_tokens: Count | None = None
+    ignore_eos: bool | None = None
+    # TensorRT-LLM
+    capacity_scheduler_policy: Literal["guaranteed_no_evict", "max_utilization", "static_batch"] | None = None
+    context_chunking_policy: Literal["first_come_first_served", "equal_progress"] | None = None
 
 
 ALIASES = {
@@ -84,8 +100,8 @@ ALIASES = {
     "context_length": ("max_model_len", "SGLang"),
     "max_seq_len": ("max_model_len", "TensorRT-LLM"),
     "max_tokens": ("max_total_tokens", "TensorRT-LLM"),
-    "schedule_policy": ("scheduling_policy", "SGLang"),
     "enable_block_reuse": ("enable_prefix_caching", "TensorRT-LLM"),
+    "enable_chunked_context": ("enable_chunked_prefill", "TensorRT-LLM"),
 }
 PARALLEL_ALIASES = {
     "tp": "tensor_parallel_size",
@@ -130,39 +146,3 @@ def _rename(document: Document, steps: tuple[str, str], ours: str) -> bool:
         for old in [s for s in places if s[:2] == steps]:
             places[(section, ours, *old[2:])] = places.pop(old)
     return True
-
-
-def refuse_what_is_not_there(document: Document) -> None:
-    """Refuses options that are known but not in this version, each with a change that works."""
-    engine = document.data.get("engine")
-    if isinstance(engine, dict):
-        _refuse_preset(document, engine.get("preset", "vllm"))
-        for key, what in (
-            ("enable_prefix_caching", "prefix caching"),
-            ("async_scheduling", "async scheduling"),
-        ):
-            if engine.get(key) is True:
-                _refuse(document, ("engine", key), f"{what} is not in this version", f"set {key}: false")
-        for key in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"):
-            if key in engine:
-                ours = PARALLEL_ALIASES.get(key, key)
-                remedy = f"write parallelism: {{{ours}: ...}}"
-                place = document.key_place(("engine", key))
-                raise InputError(f"engine.{key} stands elsewhere", where=place, remedy=remedy)
-
-
-def _refuse_preset(document: Document, preset: object) -> None:
-    if preset == "vllm":
-        return
-    steps = ("engine", "preset")
-    if not isinstance(preset, str) or preset not in PRESETS:
-        _refuse(document, steps, f"engine.preset: {preset!r} is not known", did_you_mean(str(preset), PRESETS))
-    reservation = str(preset).partition("orca-")[2]
-    remedy = "use preset: vllm"
-    if reservation:
-        remedy += f" with allocator: {{kind: contiguous, reservation: {reservation}, fit: buddy}}"
-    _refuse(document, steps, f"engine.preset: {preset} is not in this version", remedy)
-
-
-def _refuse(document: Document, steps: Steps, what: str, remedy: str) -> None:
-    raise InputError(what, where=document.place(steps), remedy=remedy)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.engine_defaults import engine_defaults
+from simulator.engine_defaults import ENGINES, engine_defaults
 from simulator.errors import InputError
 from simulator.specs import DTYPE_BITS, GpuSpec, ModelSpec, Parallelism
 from simulator.weight_dtype import check_weight_dtype, weight_dtype_note
@@ -26,6 +26,8 @@ class MemorySettings:
         num_gpu_blocks_override: replaces the number of blocks.
         graphs_in_budget: vLLM 0.21 and later subtract CUDA graphs from the pool, earlier ones did not.
         windows: False sizes sliding layers as full ones (vLLM's --disable-hybrid-kv-cache-manager).
+        whole_prompts: prompts are never cut, so that a token budget left out is raised to max_model_len.
+        system: whose defaults are taken, of ``engine_defaults.SIZES``; None = the engine's.
     """
 
     engine: str = "vllm"
@@ -42,6 +44,8 @@ class MemorySettings:
     graphs_in_budget: bool = True
     windows: bool = True
     enable_prefix_caching: bool = True
+    whole_prompts: bool = False
+    system: str | None = None
 
 
 @dataclass(frozen=True)
@@ -67,18 +71,24 @@ def resolve(settings: MemorySettings, model: ModelSpec, gpu: GpuSpec | None, par
     Raises:
         InputError: a value out of range, an unknown dtype or engine.
     """
-    defaults = engine_defaults(settings.engine, gpu, model, parallelism)
+    if settings.engine not in ENGINES:
+        remedy = f"choose of {', '.join(ENGINES)}"
+        raise InputError(f"engine {settings.engine!r} is not known", where="engine", remedy=remedy)
+    system = settings.system or settings.engine
+    defaults = engine_defaults(system, gpu, model, parallelism)
     _check_ranges(settings)
     assumptions: list[str] = []
     warnings: list[str] = []
     chosen: dict[str, float] = {}
+    length = model.max_model_len if settings.max_model_len is None else settings.max_model_len
+    if settings.whole_prompts:
+        defaults["max_num_batched_tokens"] = max(defaults["max_num_batched_tokens"], length)
     for key, default in defaults.items():
         given = getattr(settings, key)
         chosen[key] = default if given is None else given
         if given is None:
-            assumptions.append(f"{key} = {default} ({settings.engine}'s default)")
+            assumptions.append(f"{key} = {default} ({system}'s default)")
     fraction = float(chosen["gpu_memory_utilization"])
-    length = model.max_model_len if settings.max_model_len is None else settings.max_model_len
     if settings.max_model_len is None:
         assumptions.append(f"max_model_len = {length} (the model's context)")
     elif length > model.max_model_len:

@@ -18,8 +18,8 @@ from simulator.admission import (
     admit_until_refused,
     allocator_for,
     block_sizes_that_fit,
+    policy_for,
 )
-from simulator.allocators.block_pool import VLLM_V1
 from simulator.allocators.pools import ContiguousPool
 from simulator.cluster import simulate
 from simulator.deployment import Deployment, build_deployment
@@ -66,7 +66,12 @@ def build(scenario: Scenario) -> Built:
         warnings = [*deployment.warnings, *check_lengths(workload, deployment.engine.max_model_len)]
     except (KvplanError, WorkloadError) as error:
         raise scenario.located(error) from None
-    notes = (*scenario.settings.assumptions, *scenario.notes, *deployment.assumptions)
+    notes = (
+        *scenario.settings.assumptions,
+        *scenario.notes,
+        *deployment.assumptions,
+        *_nothing_shared(deployment, workload),
+    )
     assumptions = tuple(dict.fromkeys(notes))  # a resolved scenario brings some of them along
     resolved = plain(replace(deployment.settings, assumptions=assumptions))
     return Built(deployment, workload, resolved, scenario_sha256(resolved), assumptions, tuple(warnings))
@@ -91,6 +96,17 @@ def check_lengths(workload: Workload, max_model_len: int) -> list[str]:
         f"{too_long} of {len(workload)} prompts are longer than the context of {max_model_len} tokens and are "
         f"rejected, as the real server does (engine.max_model_len: {needed} takes them all)"
     ]
+
+
+def _nothing_shared(deployment: Deployment, workload: Workload) -> tuple[str, ...]:
+    """Said where prefix caching is on and has nothing to find."""
+    if not deployment.engine.enable_prefix_caching or workload.segments is not None:
+        return ()
+    return (
+        "prefix caching is on, and nothing in the workload says which tokens requests share (a prefix, sessions, a "
+        "trace with hash ids): every prompt counts as unlike all others, so that only a preempted request finds its "
+        "own blocks again",
+    )
 
 
 def run(built: Built, *, stepwise: bool = False, progress: Progress | None = None) -> RunLog:
@@ -136,17 +152,18 @@ def admit(built: Built) -> AdmissionResult:
 def compare_block_sizes(built: Built) -> list[AdmissionPoint]:
     """The same requests into the same pool: contiguous, and in blocks of 1 to 256 tokens (those that it has room for).
 
-    With vLLM's null block, so that the point at the run's own block size is the run's own result.
+    With the null block of the run's own pool, so that the point at its block size is the run's own result.
     """
     pool = built.deployment.pool
     slots = built.deployment.pool_slots
+    policy = policy_for(pool)
     return admission_by_block_size(
         slots,
         built.deployment.engine.max_model_len,
         *_placed(built),
-        block_sizes=block_sizes_that_fit(slots, VLLM_V1),
+        block_sizes=block_sizes_that_fit(slots, policy),
         fit=pool.fit if isinstance(pool, ContiguousPool) else "first",
-        policy=VLLM_V1,
+        policy=policy,
     )
 
 
@@ -261,6 +278,7 @@ def _names(built: Built, variant: str | None) -> dict[str, Any]:
 def _labels(deployment: Deployment) -> dict[str, Any]:
     """Short settings for a table of variants."""
     pool = deployment.pool
+    preset = {"preset": deployment.settings.engine.preset}
     if isinstance(pool, ContiguousPool):
-        return {"allocator": "contiguous", "reservation": pool.reservation, "fit": pool.fit}
-    return {"allocator": "paged", "block_size": pool.block_size}
+        return preset | {"allocator": "contiguous", "reservation": pool.reservation, "fit": pool.fit}
+    return preset | {"allocator": "paged", "block_size": pool.block_size}

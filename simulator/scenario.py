@@ -9,7 +9,8 @@ from pathlib import Path
 
 import scenarios
 from simulator.document import Document, dotted, kind_of
-from simulator.engine_settings import read_aliases, refuse_what_is_not_there
+from simulator.engine_checks import check_engine
+from simulator.engine_settings import read_aliases
 from simulator.errors import InputError, KvplanError
 from simulator.metrics_slo import SLO_METRICS, SLO_STATS
 from simulator.scenario_bind import bind
@@ -181,7 +182,7 @@ def _variants(document: Document) -> dict[str, Document]:
 def _scenario(document: Document) -> Scenario:
     """Binds one document without variants, and checks what no single value shows."""
     notes = read_aliases(document)
-    refuse_what_is_not_there(document)
+    check_engine(document)
     for key in ("parallelism", "engine", "slo", "cost", "expect", "step_time"):
         if key in document.data and document.data[key] is None:
             raise InputError(

@@ -56,6 +56,12 @@ class Bad:
         return SCENARIO.replace(self.old, self.new, 1)
 
 
+def under(preset: str, line: str) -> str:
+    """SCENARIO with another preset, and ``line`` (line 8) as its only other setting of the engine."""
+    start, end = SCENARIO.index("  block_size"), SCENARIO.index("workload:")
+    return (SCENARIO[:start] + f"  {line}\n" + SCENARIO[end:]).replace("preset: vllm", f"preset: {preset}")
+
+
 def trace(path: str, **files: str) -> str:
     """SCENARIO with a trace instead of laws of lengths."""
     start = SCENARIO.index("  num_requests"), SCENARIO.index("step_time")
@@ -151,12 +157,44 @@ CASES = [
     Bad("inline gpu without sizes", "gpu: h100-sxm-80gb", "gpu: {memory_gib: 80}", "4:6", ("gpu.", "missing")),
     Bad("model does not fit", "gpu: h100-sxm-80gb", "gpu: l4\nrouter: round_robin",
         place="", words=("does not fit",), code=3, text=SCENARIO.replace("llama-3.1-8b", "llama-3.1-70b")),
-    # what is not there yet
-    Bad("prefix caching", "enable_prefix_caching: false", "enable_prefix_caching: true", "10:26",
-        ("prefix caching is not in this version", "enable_prefix_caching: false")),
-    Bad("async scheduling", "block_size: 16", "async_scheduling: true", "8:21",
-        ("async scheduling is not in this version", "async_scheduling: false")),
-    Bad("preset of later", "preset: vllm", "preset: orca-pow2", "7:11", ("orca-pow2", "reservation: pow2")),
+    # engines: settings of other presets, and what is not there
+    Bad("caching over slots", "enable_prefix_caching: false",
+        "enable_prefix_caching: true\n  allocator: {kind: contiguous}", "10:26", ("shares nothing", "kind: paged")),
+    Bad("caching of vLLM v0", text=under("vllm-v0", "enable_prefix_caching: true"), place="8:26",
+        words=("preset vllm-v0 is not simulated", "preset: vllm")),
+    Bad("caching of TensorRT-LLM by its own name", text=under("trtllm", "enable_block_reuse: true"), place="8:23",
+        words=("engine.enable_prefix_caching", "preset trtllm is not simulated")),
+    Bad("a setting of another preset", "block_size: 16", "capacity_scheduler_policy: max_utilization", "8:3",
+        ("engine.capacity_scheduler_policy means nothing to preset vllm", "trtllm")),
+    Bad("swap in vLLM v1", "block_size: 16", "swap_space: 4", "8:3", ("means nothing to preset vllm", "vllm-v0")),
+    Bad("SGLang's policy in vLLM", "block_size: 16", "schedule_policy: lpm", "8:3", ("preset vllm", "sglang")),
+    Bad("async in Orca", text=under("orca-max", "async_scheduling: true"), place="8:3",
+        words=("engine.async_scheduling means nothing to preset orca-max", "a setting of vllm")),
+    Bad("priorities in vLLM v0", text=under("vllm-v0", "scheduling_policy: priority"), place="8:3",
+        words=("preset vllm-v0", "a setting of vllm")),
+    Bad("a version of SGLang", text=under("sglang", 'version: "2025"'), place="8:3", words=("preset sglang", "vllm")),
+    Bad("a watermark of SGLang", text=under("sglang", "watermark: 0.01"), place="8:3", words=("vllm, vllm-v0",)),
+    Bad("slots in SGLang", text=under("sglang", "allocator: {kind: contiguous}"), place="8:14",
+        words=("preset sglang cannot run over a contiguous cache", "orca-max", "fastertransformer")),
+    Bad("unknown version", "block_size: 16", 'version: "2024"', "8:12", ("engine.version", "2025", "0.33")),
+    Bad("a version without quotes", "block_size: 16", "version: 2025", "8:12", ("engine.version", "2025")),
+    Bad("negative retention", "block_size: 16", "prefix_cache_retention_interval: -1", "8:36",
+        ("engine.prefix_cache_retention_interval", "a whole number or none")),
+    Bad("retention of a word", "block_size: 16", "prefix_cache_retention_interval: all", "8:36", ("none",)),
+    Bad("unknown preemption", text=under("vllm-v0", "preemption_mode: drop"), place="8:20",
+        words=("recompute", "swap")),
+    Bad("negative swap space", text=under("vllm-v0", "swap_space: -1"), place="8:15", words=("engine.swap_space",)),
+    Bad("swap space with a unit", text=under("vllm-v0", "swap_space: 4GiB"), place="8:15",
+        words=("engine.swap_space",)),
+    Bad("unknown capacity policy", text=under("trtllm", "capacity_scheduler_policy: evict"), place="8:30",
+        words=("engine.capacity_scheduler_policy", "guaranteed_no_evict", "max_utilization", "static_batch")),
+    Bad("unknown chunking", text=under("trtllm", "context_chunking_policy: random"), place="8:28",
+        words=("first_come_first_served", "equal_progress")),
+    Bad("unknown order", text=under("sglang", "schedule_policy: lifo"), place="8:20", words=("fcfs", "lpm")),
+    Bad("no conservativeness", text=under("sglang", "schedule_conservativeness: 0"), place="8:30", words=("above 0",)),
+    Bad("retention off the blocks", place="11:36", words=("prefix_cache_retention_interval 7 is no", "multiple of 16"),
+        text=SCENARIO.replace("llama-3.1-8b", "gemma-2-9b").replace(
+            "caching: false", "caching: true\n  prefix_cache_retention_interval: 7")),
     Bad("unknown preset", "preset: vllm", "preset: vlm", "7:11", ("'vlm'", "did you mean vllm")),
     Bad("two names for one", "block_size: 16", "block_size: 16\n  page_size: 16", "9:3", ("page_size", "block_size")),
     Bad("missing calibration", "{kind: linear, base_ms: 6, per_token_us: 50, per_context_token_ns: 26}",
@@ -165,7 +203,11 @@ CASES = [
         "{kind: roofline, memory_efficiency: 1.5}", "16:48", ("memory_efficiency", "at most 1")),
     Bad("heads that do not divide", "replicas: 1", "tensor_parallel_size: 3", "5:37", ("valid sizes: 1, 2, 4",)),
     Bad("pipeline", "replicas: 1", "pipeline_parallel_size: 2", "5:39", ("not simulated in this version",)),
-    Bad("sliding windows", "llama-3.1-8b", "gemma-2-9b", "3:8", ("disable_hybrid_kv_cache_manager: true",)),
+    Bad("sliding windows without a clock", "model: llama-3.1-8b", "mode: admission\nmodel: gemma-2-9b", "4:8",
+        ("disable_hybrid_kv_cache_manager: true",)),
+    Bad("recurrent layers", "llama-3.1-8b", "{model_type: mamba, hidden_size: 64, num_hidden_layers: 2, "
+        "state_size: 16, conv_kernel: 4, intermediate_size: 128, time_step_rank: 4, expand: 2, vocab_size: 1000}",
+        "3:8", ("linear attention layers", "kvplan size")),
     Bad("unknown KV format", "block_size: 16", "kv_cache_dtype: fp9", "8:19", ("engine.kv_cache_dtype", "fp8")),
     # SLOs and variants
     Bad("unknown metric", "ttft_ms", "ttft", "17:7", ("slo.ttft", "did you mean ttft_ms?")),

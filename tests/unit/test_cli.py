@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -122,19 +123,20 @@ def test_the_console_script_refuses_a_foreign_package(name: str, tmp_path: Path)
 
 
 @needs_shared
-def test_verify_schedule_counts_what_is_exact() -> None:
+def test_verify_schedule_counts_what_is_exact(tmp_path: Path) -> None:
     golden = DATA / "vllm_golden"
-    case = next(
-        path for path in sorted(golden.glob("*.config.json"))
-        if not any(json.loads(path.read_text())[k] for k in ("enable_prefix_caching", "async_scheduling", "kv_groups"))
-    )  # fmt: skip
-    prefix = str(case).removesuffix(".config.json")
+    prefix = str(golden / "apc_full_hit_micro")
     good = kvplan("verify", "schedule", prefix, f"{prefix}.requests.jsonl")
     assert good.exit_code == 0
     assert good.stdout.splitlines()[-1] == "exact 1/1 cases"
-    both = kvplan("verify", "schedule", prefix, str(golden / "apc_full_hit_micro"))
+    for part in (".config.json", ".requests.jsonl", ".steps.jsonl.gz"):
+        (tmp_path / f"case{part}").write_bytes(Path(prefix + part).read_bytes())
+    steps = tmp_path / "case.steps.jsonl.gz"
+    steps.write_bytes(gzip.compress(gzip.decompress(steps.read_bytes()).replace(b'"free":', b'"free":1', 1)))
+    both = kvplan("verify", "schedule", prefix, str(tmp_path / "case"))
     assert both.exit_code == 4
     assert both.stdout.splitlines()[-1] == "exact 1/2 cases"
+    assert "differing in free" in both.stdout
     empty = kvplan("verify", "schedule", str(golden / "nowhere"))
     assert empty.exit_code == 2
 

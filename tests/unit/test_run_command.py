@@ -3,57 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from simulator.cli import app
 from simulator.scenario import shipped_scenarios
+from tests.running import SCENARIO, Run, result_of, runs_in, same_bytes
 from tests.support import DATA, needs_shared
 
-SCENARIO = """\
-name: chat
-seed: 3
-model: llama-3.1-8b
-gpu: h100-sxm-80gb
-engine: {max_model_len: 4096, num_gpu_blocks_override: 400}
-workload:
-  num_requests: 60
-  arrivals: {kind: poisson, rate_rps: 40}
-  prompt_tokens: {kind: lognormal, mean: 200, cv: 1.0, max: 2000}
-  output_tokens: {kind: uniform, min: 1, max: 150}
-"""
 FILES = {"result.json", "requests.csv", "timeline.csv", "report.html", "scenario.resolved.yaml", "provenance.json"}
-SAME = ("result.json", "requests.csv", "timeline.csv", "scenario.resolved.yaml")
-
-Run = Callable[..., Result]
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Runs SCENARIO (or ``text``) and its options into ``tmp_path / out``, without the report for speed."""
-
-    def go(
-        *options: str, out: str = "out", text: str = SCENARIO, file: str = "chat.yaml", report: bool = False
-    ) -> Result:
-        path = tmp_path / file
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        drawn = [] if report else ["--no-report"]
-        return CliRunner().invoke(app, ["run", str(path), "--out", str(tmp_path / out), *drawn, *options])
-
-    return go
-
-
-def result_of(folder: Path) -> dict[str, object]:
-    return dict(json.loads((folder / "result.json").read_text(encoding="utf-8")))
-
-
-def same_bytes(a: Path, b: Path) -> None:
-    for name in SAME:
-        assert (a / name).read_bytes() == (b / name).read_bytes(), name
+    return runs_in(tmp_path)
 
 
 def test_the_folder_is_whole_and_json_is_the_result(run: Run, tmp_path: Path) -> None:
@@ -162,16 +127,16 @@ def test_of_several_variants_one_has_to_meet_the_slo(run: Run) -> None:
     assert run(text=text).exit_code == 0
 
 
-def test_defaults_that_differ_from_the_real_server_are_listed(run: Run, tmp_path: Path) -> None:
+def test_what_was_left_out_takes_the_servers_default_and_is_listed(run: Run, tmp_path: Path) -> None:
     run()
-    assumptions = result_of(tmp_path / "out")["assumptions"]
-    assert (
-        "enable_prefix_caching = false (the real server's default is true; prefix caching is not in this version)"
-        in (
-            assumptions  # type: ignore[operator]
-        )
-    )
-    assert "max_num_seqs = 1024 (vllm's default)" in assumptions  # type: ignore[operator]
+    assumptions = list(result_of(tmp_path / "out")["assumptions"])  # type: ignore[call-overload]
+    assert "enable_prefix_caching = true (vllm's default)" in assumptions
+    assert "async_scheduling = true (vllm's default)" in assumptions
+    assert "max_num_seqs = 1024 (vllm's default)" in assumptions
+    assert any("nothing in the workload says which tokens requests share" in line for line in assumptions)
+    run("--set", "engine.enable_prefix_caching=false", "--set", "engine.async_scheduling=false", out="off")
+    stated = " ".join(result_of(tmp_path / "off")["assumptions"])  # type: ignore[call-overload]
+    assert "prefix" not in stated and "async" not in stated
 
 
 def test_other_engines_names_are_read_and_noted(run: Run, tmp_path: Path) -> None:
