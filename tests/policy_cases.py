@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
 import pytest
@@ -67,7 +67,6 @@ class System:
     policy: Policy
     pool: Pools
     caching: bool = False
-    notes: dict[str, int] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -78,6 +77,9 @@ class System:
         ]
         return "-".join([self.policy.kind, *knobs, self.pool.__name__] + ["caching"] * self.caching)
 
+    def cases(self) -> st.SearchStrategy[Case]:
+        return policy_cases(self.policy, [self.pool], caching=self.caching)
+
     @property
     def is_there(self) -> bool:
         module = SCHEDULERS[self.policy.kind].split(":")[0]
@@ -86,6 +88,7 @@ class System:
 
 SYSTEMS = [
     System(VllmV1Policy(), paged_with_null_block),
+    System(VllmV1Policy(), paged_with_null_block, caching=True),
     System(VllmV1Policy(), contiguous),
     System(RequestLevelPolicy(), contiguous),
     System(RequestLevelPolicy(), paged),
@@ -98,10 +101,13 @@ SYSTEMS = [
     System(TrtLlmPolicy("max_utilization"), paged),
     System(TrtLlmPolicy("max_utilization", "equal_progress"), paged),
     System(TrtLlmPolicy("static_batch"), paged),
+    System(TrtLlmPolicy("guaranteed_no_evict"), paged, caching=True),
+    System(TrtLlmPolicy("max_utilization", "equal_progress"), paged, caching=True),
+    System(TrtLlmPolicy("static_batch"), paged, caching=True),
     System(TrtLlmPolicy("guaranteed_no_evict"), contiguous),
     System(TrtLlmPolicy("max_utilization"), contiguous),
     System(SglangPolicy(), token_pages),
-    System(SglangPolicy("lpm"), paged),
+    System(SglangPolicy("lpm"), paged, caching=True),
 ]
 """Every policy over the pools that make sense for it; a system appears as soon as its module does."""
 
@@ -134,9 +140,12 @@ def policy_engines(draw: st.DrawFn, policy: Policy) -> EngineConfig:
 
 
 @st.composite
-def policy_cases(draw: st.DrawFn, policy: Policy, pools: Sequence[Pools], *, reactive: bool = True) -> Case:
+def policy_cases(
+    draw: st.DrawFn, policy: Policy, pools: Sequence[Pools], *, reactive: bool = True, caching: bool = False
+) -> Case:
     """Scenarios of one policy over one of ``pools``: whoever knows the policy gives the pools it may meet."""
     engine, pool = draw(policy_engines(policy)), draw(st.sampled_from(list(pools)))(draw)
+    engine = replace(engine, enable_prefix_caching=caching)
     if policy.kind == "sglang" and isinstance(pool, PagedPool):  # its chunks are whole pages
         chunk = -(-engine.max_num_batched_tokens // pool.block_size) * pool.block_size
         engine = replace(engine, max_num_batched_tokens=chunk)

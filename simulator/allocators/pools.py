@@ -82,6 +82,20 @@ def make_cache(pool: PoolConfig, engine: EngineConfig, content: TokenContent) ->
         )
     if engine.policy.kind == "sglang":
         return _sglang_cache(pool, engine, content)
+    if engine.policy.kind == "trtllm" and engine.enable_prefix_caching:
+        from simulator.allocators.reusing_kv import ReusingKv
+
+        return ReusingKv(
+            pool.num_gpu_blocks,
+            pool.block_size,
+            engine.max_model_len,
+            content,
+            watermark=0.0,
+            reserve_full_sequence=False,  # its own capacity scheduler counts ahead
+            lag=0,
+            bytes_per_token=pool.bytes_per_token,
+            null_block=pool.null_block,
+        )
     return CountingKv(
         pool.num_gpu_blocks,
         pool.block_size,

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from heapq import merge
 from typing import TYPE_CHECKING
 
+from simulator.allocators.prefix_hashes import PrefixHash
+from simulator.allocators.reusing_kv import ReusingKv
 from simulator.request import Request, RequestState
 from simulator.schedulers.first_come import HELD, KV_MEMORY, MAX_NUM_SEQS, NOBODY_WAITS
 
@@ -26,6 +28,9 @@ class Capacity:
     Blocks are counted, not taken: ``promised`` of the free ones belong to somebody in ``fits``. A contiguous cache has
     no blocks to count; there a newcomer takes its slots at once (``reserved``) and gives them back if it gets no token.
 
+    With block reuse ``reused`` has the cached tokens of the newcomers in ``fits``, by ``seq``. A newcomer whose first
+    block that is not cached is in the making by a context before it (``in_the_making``) is deferred: it will find it.
+
     ``wait`` is why the first newcomer that stays did not fit, NOBODY_WAITS if all that were asked did.
     """
 
@@ -40,7 +45,35 @@ class Capacity:
         self.fits: list[Request] = []
         self.reserved: list[Request] = []
         self.dropped: list[tuple[Request, str]] = []
+        self.reused: dict[int, int] = {}
+        self.in_the_making: dict[PrefixHash, int] = {}  # first new block -> seq of who computes it
         self.wait = NOBODY_WAITS
+
+    # -- block reuse --------------------------------------------------------------------------------------------
+
+    def note_contexts_under_way(self) -> None:
+        """What contexts under way are about to compute will be there for others."""
+        if isinstance(self.kv, ReusingKv):
+            for request in self.scheduler.prefilling.values():
+                known = request.prompt_tokens + request.generated
+                block = self.kv.new_block(request, request.computed, known)
+                if block is not None:
+                    self.in_the_making.setdefault(block, request.seq)
+
+    def _deferred(self, request: Request) -> bool:
+        """Whether a newcomer had better wait; else what it will compute is noted."""
+        if not isinstance(self.kv, ReusingKv):
+            return False
+        known = request.prompt_tokens + request.generated
+        self.reused[request.seq] = hit = self.kv.hit(request, known)
+        block = self.kv.new_block(request, hit, known)
+        return block is not None and self.in_the_making.setdefault(block, request.seq) != request.seq
+
+    def _blocks_in_use(self, request: Request) -> int:
+        """Of the blocks that a newcomer reuses, those that others hold: they cost no free one."""
+        if not isinstance(self.kv, ReusingKv):
+            return 0
+        return self.kv.hits_in_use(request, request.prompt_tokens + request.generated)
 
     # -- GUARANTEED_NO_EVICT and STATIC_BATCH -------------------------------------------------------------------
 
@@ -56,9 +89,13 @@ class Capacity:
             self.wait = HELD
             return
         self.promised = sum(self._blocks_to_end(request) for request in self.fits)
+        if not static:
+            self.note_contexts_under_way()
         for request in merge(scheduler.prefilling.values(), scheduler.waiting, key=by_arrival):
             if request.state is PREFILLING:
                 self._keep(request)
+            elif self._deferred(request) and not static:
+                continue
             elif not self._newcomer_fits(request):
                 for later in scheduler.prefilling.values():
                     if later.seq > request.seq:
@@ -80,6 +117,7 @@ class Capacity:
         if blocks > scheduler.usable_blocks and scheduler.config.on_unservable == "reject":
             self.dropped.append((request, self._too_large(request, blocks)))
             return True
+        blocks -= self._blocks_in_use(request)
         if self.promised + blocks > self.kv.free_units or not self._reserve(request):
             self.wait = KV_MEMORY
             return False
@@ -113,6 +151,7 @@ class Capacity:
         If a request does not fit, the last one at or after it that has started is paused, the line ends before that
         one, and the request is tried again; without such a one the scan ends.
         """
+        self.note_contexts_under_way()
         start, end = 0, None
         while (request := self._first_misfit(start, end)) is not None:
             victim = self._last_started(request.seq, end)
@@ -134,6 +173,8 @@ class Capacity:
     def _first_misfit(self, start: int, end: int | None) -> Request | None:
         """Lets those fit that do, in order; the first that does not, or None."""
         for request in self._line(start, end):
+            if request.state not in STARTED and self._deferred(request):
+                continue
             if len(self.fits) >= self.limit:
                 return request
             need = self._blocks_of_step(request)
@@ -160,7 +201,8 @@ class Capacity:
             tokens = request.computed_at(self.step) + 1
         else:
             tokens = request.prompt_tokens + request.generated
-        return scheduler.blocks(tokens) - scheduler.blocks_held(request, self.step)
+        blocks = scheduler.blocks(tokens) - scheduler.blocks_held(request, self.step)
+        return blocks if request.state in STARTED else blocks - self._blocks_in_use(request)
 
     # -- contiguous caches --------------------------------------------------------------------------------------
 

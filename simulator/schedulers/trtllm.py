@@ -33,6 +33,9 @@ class TrtLlm(FirstCome):
     got no token holds nothing. A request's number (``seq``) is that of its arrival, so that a paused one keeps its
     place. Pausing (MAX_UTILIZATION only) frees all blocks and moves the outputs into the prompt.
 
+    With block reuse (``enable_prefix_caching``) tokens found in the cache are not computed, blocks are taken chunk by
+    chunk, the rest of the prompt being promised, and they can be found from the next pass on.
+
     Over a contiguous cache a request reserves its run when it starts, and blocks are not counted. One micro-batch is in
     flight (no look-ahead of two steps), and nobody holds more than ``max_num_seqs`` requests at once.
     """
@@ -64,7 +67,9 @@ class TrtLlm(FirstCome):
         """Blocks in a request's table just before ``step``."""
         if request.state is DECODING:
             return self.blocks(request.computed_at(step))
-        return self.blocks(request.prompt_tokens + request.generated) if request.state is PREFILLING else 0
+        if request.state is not PREFILLING:
+            return 0
+        return self.blocks(request.computed if self.kv.caching else request.prompt_tokens + request.generated)
 
     def schedule(self, step: int, now_ps: int) -> Plan:
         """Decides what step number ``step``, starting now, computes."""
@@ -86,24 +91,33 @@ class TrtLlm(FirstCome):
             self.waiting.remove(request)
             plan.dropped.append((request, reason))
         decodes, contexts = micro_batch(
-            capacity.fits, budget, self.running_limit, self.chunk_unit, self.policy.context_chunking_policy
+            capacity.fits,
+            budget,
+            self.running_limit,
+            self.chunk_unit,
+            self.policy.context_chunking_policy,
+            capacity.reused,
         )
         for request in capacity.reserved:
             if all(request is not chosen for chosen, _ in contexts):
                 self.kv.release(request)
         self._decode(decodes, step, now_ps)
         plan.head_wait = capacity.wait
-        self._compute(contexts, now_ps)
+        self._compute(contexts, capacity.reused, now_ps)
         if not self.waiting:
             plan.head_wait = NOBODY_WAITS
         elif plan.preempted:
             plan.head_wait = PREEMPTION
-        elif plan.head_wait == NOBODY_WAITS or self.waiting.head() in capacity.fits:
+        elif self.waiting.head() in capacity.fits:
             plan.head_wait = TOKEN_BUDGET
+        elif plan.head_wait == NOBODY_WAITS:  # deferred
+            plan.head_wait = HELD
         self.settle(step)
         plan.stable = plan.head_wait in STAYS_BLOCKED and not (
             plan.chunks or self.prefilling or plan.preempted or plan.resumed or plan.skipped or plan.dropped
         )
+        if plan.head_wait == KV_MEMORY and self.kv.growth_may_admit:
+            plan.stable = False
         return plan
 
     def _decode(self, decodes: list[Request], step: int, now_ps: int) -> None:
@@ -126,17 +140,25 @@ class TrtLlm(FirstCome):
         super().carry_over(request, chunk)
         in_order(self.prefilling)
 
-    def _compute(self, contexts: list[tuple[Request, int]], now_ps: int) -> None:
+    def _compute(self, contexts: list[tuple[Request, int]], reused: dict[int, int], now_ps: int) -> None:
         """Gives the chosen contexts their chunks; newcomers among them start."""
-        plan = self.plan
+        plan, kv = self.plan, self.kv
         for request, chunk in contexts:
             if request.state is not PREFILLING:
                 known = request.prompt_tokens + request.generated
-                if self.paged and not self.kv.admit(request, known, known, False):
+                hit = kv.hit(request, known) if kv.caching else 0
+                if hit != reused.get(request.seq, 0):  # found or lost since, through what others take in this pass
+                    continue
+                end = hit + chunk if kv.caching else known
+                if self.paged and not kv.admit(request, known, end, False):
                     plan.head_wait = KV_MEMORY
                     continue
                 self.waiting.remove(request)
                 self.enter(request, now_ps)
+                if kv.caching:
+                    self.found(request, hit)
+            elif kv.caching and not kv.extend(request, request.computed + chunk):
+                continue
             plan.chunks.append((request, chunk))
 
     def enter(self, request: Request, now_ps: int) -> None:

@@ -12,7 +12,7 @@ from simulator.request import RequestState
 from simulator.schedulers.plan import Plan
 from simulator.schedulers.running import Scheduler
 from tests.expand import steps_of
-from tests.policy_cases import System, policy_cases, systems, watched
+from tests.policy_cases import System, systems, watched
 from tests.property.test_leaps import assert_same_run, run
 
 LOOSE_BUDGET = ("request-level", "iteration-level", "vllm-v0", "sglang")
@@ -50,7 +50,7 @@ def limits_hold(scheduler: Scheduler, plan: Plan, step: int) -> None:
 @FEW
 @given(st.data())
 def test_a_run_ends_with_every_request_accounted_for_within_the_limits(system: System, data: st.DataObject) -> None:
-    case = data.draw(policy_cases(system.policy, [system.pool]))
+    case = data.draw(system.cases())
     with watched(limits_hold):
         log = run(case, stepwise=False)
     assert log.status == "ok"  # what can never be served is rejected, so no run hangs
@@ -65,7 +65,8 @@ def test_a_run_ends_with_every_request_accounted_for_within_the_limits(system: S
     assert (np.diff(np.stack([table[name][finished] for name in TIMES]), axis=0) >= 0).all()
     computed = sum(step["tokens"] for replica in log.replicas for step in steps_of(replica))
     useful = case.workload.prompt_tokens[finished] + wanted[finished] - 1 - table["cached_tokens"][finished]
-    assert computed == useful.sum() + table["recomputed_tokens"][finished].sum()
+    expected = useful.sum() + table["recomputed_tokens"][finished].sum()
+    assert computed == expected or (system.caching and computed < expected)  # a second hit may exceed what was lost
     for replica in log.replicas:
         assert all(0 <= step["used_slots"] <= replica.pool.total_slots for step in steps_of(replica))
     summarize(log)  # raises where Little's law does not hold to the picosecond
@@ -78,5 +79,5 @@ TIMES = ("arrival_ps", "scheduled_ps", "first_token_ps", "finish_ps")
 @FEW
 @given(st.data())
 def test_leaps_are_steps(system: System, data: st.DataObject) -> None:
-    case = data.draw(policy_cases(system.policy, [system.pool]))
+    case = data.draw(system.cases())
     assert_same_run(run(case, stepwise=False), run(case, stepwise=True))

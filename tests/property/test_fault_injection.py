@@ -83,7 +83,7 @@ def run(system: System, pool: PoolConfig, faults: Faults) -> tuple[RunLog, KvCac
         [9, 14, 5, 12, 20, 3, 8, 11, 4],
         [6, 9, 4, 11, 3, 12, 5, 7, 3],
     )
-    engine = EngineConfig(32, 5, 16, policy=system.policy)
+    engine = EngineConfig(32, 5, 16, enable_prefix_caching=system.caching, policy=system.policy)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(simulator.cluster, "make_cache", make)
         log = simulate(workload, engine, pool, LinearStepTime(10 * MS, 0, 0), max_steps=2000)
