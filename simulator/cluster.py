@@ -170,6 +170,8 @@ def _watch(fleet: list[Replica], client: Client | None, progress: Progress | Non
 
 def _close(log: RunLog, fleet: list[Replica]) -> None:
     """Accounts for whoever is left, and says how the run ended."""
+    for replica in fleet:
+        replica.writer.log.evicted_blocks = replica.kv.evicted_blocks
     finish = REQUEST_COLUMNS.index("finish_ps")
     arrival = REQUEST_COLUMNS.index("arrival_ps")
     width = len(REQUEST_COLUMNS)

@@ -262,4 +262,7 @@ def _kv(log: RunLog, use: Occupancy) -> dict[str, Any]:
         "peak_utilization": use.peak_utilization,
         "mean_utilization": ratio(use.held, use.total),
         **use.shares(pool.kind == "contiguous"),
+        "evicted_blocks": sum(replica.evicted_blocks for replica in log.replicas),
+        "swapped_out_blocks": sum(replica.swapped_out_blocks for replica in log.replicas),
+        "swapped_in_blocks": sum(replica.swapped_in_blocks for replica in log.replicas),
     }

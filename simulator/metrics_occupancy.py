@@ -5,6 +5,11 @@ All integrals are over [first arrival, end], in Python integers (token·ps overf
     running  = ∫ running requests dt          waiting = ∫ waiting requests dt
     stored   = ∫ KV tokens dt                 held    = ∫ slots held dt        total = slots · time
     external = ∫ free slots dt while the head of the queue waits for KV memory (contiguous pools)
+    saved    = ∫ slots that sharing saves dt; saved by sharing = saved / (held + saved), for without sharing every
+               table would have its own blocks (paper, figure 15)
+
+Requests and sequences that share blocks store the tokens of these once: shared blocks are full, so what is stored
+physically is stored − saved; ``stored`` means that in what follows.
 
 Shares of the pool (of ``total``), which add up to 1:
 
@@ -41,6 +46,7 @@ class Occupancy:
     stored: int = 0
     held: int = 0
     external: int = 0
+    saved: int = 0
     total: int = 0
     reservable: int = 0  # Σ min(final, R)·time of contiguous holds
     waiting: int = 0
@@ -48,11 +54,8 @@ class Occupancy:
     head_wait_ps: dict[HeadWait, int] = field(default_factory=lambda: dict.fromkeys(HeadWait, 0))
 
     def shares(self, contiguous: bool) -> dict[str, float]:
-        """The four shares of the pool and what is free, and the share of the held slots that hold tokens.
-
-        Where requests share blocks, more tokens are stored than slots are held: a token then counts once.
-        """
-        stored = min(self.stored, self.held)
+        """The four shares of the pool and what is free, and the share of the held slots that hold tokens."""
+        stored = min(max(self.stored - self.saved, 0), self.held)
         reserved = max(self.reservable - stored, 0) if contiguous else 0
         internal = self.held - stored - reserved
         external = self.external if contiguous else 0
@@ -64,6 +67,7 @@ class Occupancy:
             "external_fragmentation_share": ratio(external, self.total),
             "free_share": ratio(free, self.total) if self.total else 1.0,
             "token_share_of_held": ratio(stored, self.held),
+            "saved_by_sharing_share": ratio(self.saved, self.held + self.saved),
         }
 
 
@@ -103,6 +107,7 @@ def _add_steps(use: Occupancy, replica: ReplicaLog, steps: dict[str, IntColumn])
         + sum_of_products(decodes, d, sum_of_first(k))
         + sum_of_products(decodes, g, sum_of_first_squares(k))
     )
+    use.saved += sum_of_products(steps["saved_slots"], length)
     growth = GrowthMoments.of(replica, steps["growth_at"], k)
     grown = _add_held(use, steps, growth)
     total_slots = replica.pool.total_slots

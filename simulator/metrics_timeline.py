@@ -20,7 +20,7 @@ STATE_COLUMNS = (
     "tokens",  # computed in the step at that time
     "decodes",
     "context",
-    "stored_tokens",
+    "stored_tokens",  # tokens in the KV cache; one that requests or sequences share counts once
     "used_slots",
     "reserved_slots",  # held for tokens that will still come (contiguous)
     "internal_slots",  # held and never to be used
@@ -72,7 +72,7 @@ def _replica_state(replica: ReplicaLog, times: IntColumn, end_ps: int) -> dict[s
         active = (elapsed >= 0) & (elapsed < length)
         step = _step_at(at, elapsed)
         at["used_slots"] = at["used_slots"] + _grown_slots(replica, at["growth_at"], step)
-        at["stored_tokens"] = at["stored_tokens"] + step * at["decodes"]
+        at["stored_tokens"] = np.maximum(at["stored_tokens"] + step * at["decodes"] - at["saved_slots"], 0)
         at["context"] = at["context"] + step * at["decodes"]
         for name in names:
             state[name] = np.where(active, at[name], 0)
