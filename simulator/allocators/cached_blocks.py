@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 
 class CachedBlocks:
@@ -23,6 +23,16 @@ class CachedBlocks:
         """The block of this content that was inserted first and still stands."""
         blocks = self._blocks.get(content)
         return None if blocks is None else next(iter(blocks))
+
+    def leading(self, contents: Iterable[Hashable]) -> list[int]:
+        """The oldest block of each content, up to the first content that is not cached."""
+        found = []
+        for content in contents:
+            blocks = self._blocks.get(content)
+            if blocks is None:
+                break
+            found.append(next(iter(blocks)))
+        return found
 
     def add(self, content: Hashable, block: int) -> None:
         """A block holds this content from now on."""

@@ -6,13 +6,11 @@ the last number, without touching private blocks one by one: a differential test
 
 from __future__ import annotations
 
-from itertools import count
-
-from simulator.allocators.cached_blocks import CachedBlocks
 from simulator.allocators.content import TokenContent
 from simulator.allocators.counting_kv import CountingKv
 from simulator.allocators.free_content import FreeContent, PrivateRun
 from simulator.allocators.kv_cache import Holder
+from simulator.allocators.named_blocks import NamedBlocks
 from simulator.allocators.prefix_hashes import PrefixChain, PrefixHashes
 from simulator.allocators.shared_content import SharedContent
 
@@ -54,13 +52,11 @@ class CachingKv(CountingKv):
     caching = True
 
     __slots__ = (
-        "_cached",
         "_found",
         "_free",
-        "_hash_of",
         "_hashes",
-        "_names",
-        "_references",
+        "_head",
+        "_named",
         "_shared",
         "_shared_answers",
         "_told",
@@ -68,7 +64,6 @@ class CachingKv(CountingKv):
         "growth_may_admit",
         "lag",
         "ordered",
-        "saved_units",
         "unhashed",
     )
 
@@ -96,7 +91,6 @@ class CachingKv(CountingKv):
         )
         self.lag = lag
         self.evicted_blocks = 0
-        self.saved_units = 0
         self.unhashed = self.free_units
         shared = SharedContent(content)
         self._shared = {row: tokens // block_size for row, tokens in shared.tokens.items() if tokens >= block_size}
@@ -104,28 +98,26 @@ class CachingKv(CountingKv):
         self.ordered = self.growth_may_admit = bool(shared.answers)
         self._told: list[dict[int, Holder]] = [{} for _ in range(block_size)]  # decoders of shared answers, by phase
         self._free = FreeContent()
-        self._names = count(1)
-        self._cached = CachedBlocks()
-        self._references: dict[int, int] = {}  # of the named blocks
-        self._hash_of: dict[int, int] = {}
+        self._named = NamedBlocks(block_size, self._free)
         self._hashes = PrefixHashes(content)
+        self._head: tuple[int, PrefixChain] | None = None  # who asked last: (row, its prefixes)
         # What the last look-up found, until something changes: (row, named blocks, private blocks, chain).
         self._found: tuple[int, list[int], int, PrefixChain | None] | None = None
+
+    @property
+    def saved_units(self) -> int:  # type: ignore[override]
+        return self._named.saved
 
     # -- admission -------------------------------------------------------------------------------------------
 
     def hit(self, holder: Holder, known_tokens: int) -> int:
         row, most = holder.row, (known_tokens - 1) // self.block_size
         shared = self._shared.get(row, 0)
-        blocks: list[int] = []
-        chain = None
+        chain, blocks = None, []
         if shared:
-            chain = self._hashes.chain(row)
-            for index in range(min(shared, most)):
-                block = self._cached.oldest(chain.hash((index + 1) * self.block_size))
-                if block is None:
-                    break
-                blocks.append(block)
+            chain = self._chain(row)
+            if most:
+                blocks = self._named.leading(chain, min(shared, most))
         private = 0
         run = self._free.run(row)
         if run is not None and len(blocks) == run.start:
@@ -133,15 +125,20 @@ class CachingKv(CountingKv):
         self._found = (row, blocks, private, chain)
         return (len(blocks) + private) * self.block_size
 
+    def _chain(self, row: int) -> PrefixChain:
+        if self._head is None or self._head[0] != row:  # whoever stands at the head of the queue asks again and again
+            self._head = (row, self._hashes.chain(row))
+        return self._head[1]
+
     def admit(self, holder: Holder, known_tokens: int, first_tokens: int, others_run: bool) -> bool:
         if self._found is None or self._found[0] != holder.row:
             self.hit(holder, known_tokens)
         assert self._found is not None
         row, blocks, private, chain = self._found
-        limit, size, references = self.max_model_len, self.block_size, self._references
+        limit, size = self.max_model_len, self.block_size
         hits = len(blocks) + private
         # Hits that nobody holds leave the free queue too.
-        unheld = private + sum(not references[block] for block in blocks) if hits else 0
+        unheld = private + self._named.unheld(blocks) if hits else 0
         held = -(-min(first_tokens, limit) // size)
         new = max(0, held - hits)
         need = new + unheld
@@ -152,7 +149,8 @@ class CachingKv(CountingKv):
         self._found = None
         holder.extent = table = NamedTable(blocks, hits, self._shared.get(row, 0), chain)
         if hits:
-            self._touch(blocks)
+            self._named.touch(blocks)
+            self.free_units -= unheld
         run = self._free.run(row)
         if run is not None:
             self._come_back(table, run, private)
@@ -161,20 +159,8 @@ class CachingKv(CountingKv):
         self._settle(table, first_tokens)
         return True
 
-    def _touch(self, blocks: list[int]) -> None:
-        """One more table points at each named block."""
-        references = self._references
-        for block in blocks:
-            if references[block]:
-                self.saved_units += 1
-            else:
-                self._free.remove(block)
-                self.free_units -= 1
-            references[block] += 1
-
     def _come_back(self, table: NamedTable, run: PrivateRun, private: int) -> None:
         """A preempted row takes the first ``private`` blocks of its own content; at most one is left."""
-        self.free_units -= private
         if private == run.end - run.start:
             self._free.take_run(run)
             return
@@ -183,19 +169,9 @@ class CachingKv(CountingKv):
         assert private == run.end - run.start - 1, "a row comes back with fewer tokens than it had"
         left = self._free.single_out(run)
         self._shared[run.row] = table.shared = ALL
-        table.chain = self._hashes.chain(run.row)
-        self._name(left, table.chain, run.end - 1, references=0)
-        for index in range(run.start, run.end - 1):
-            block = next(self._names)
-            self._name(block, table.chain, index, references=1)
-            table.blocks.append(block)
-
-    def _name(self, block: int, chain: PrefixChain, index: int, references: int) -> None:
-        """The block caches number ``index`` of a prefix."""
-        content = chain.hash((index + 1) * self.block_size)
-        self._hash_of[block] = content
-        self._references[block] = references
-        self._cached.add(content, block)
+        table.chain = self._chain(run.row)
+        self._named.add(left, table.chain, run.end - 1, references=0)
+        self._settle_named(table, run.end - 1)
 
     # -- blocks taken, filled and given back -----------------------------------------------------------------
 
@@ -211,9 +187,7 @@ class CachingKv(CountingKv):
             return
         lost, self.unhashed = -self.unhashed, 0
         self.evicted_blocks += lost
-        for block in self._free.pop(lost):
-            self._cached.remove(self._hash_of.pop(block), block)
-            del self._references[block]
+        self._named.forget(self._free.pop(lost))
         self._found = None
 
     def _settle(self, table: NamedTable, tokens: int) -> None:
@@ -221,15 +195,18 @@ class CachingKv(CountingKv):
         end = tokens // self.block_size
         if end <= table.settled:
             return
-        named = len(table.blocks)
-        if named < table.shared and end > named:
-            assert table.chain is not None
-            for index in range(named, min(end, table.shared)):
-                block = next(self._names)
-                self._name(block, table.chain, index, references=1)
-                table.blocks.append(block)
-            self._found = None
+        if len(table.blocks) < table.shared:
+            self._settle_named(table, min(end, table.shared))
         table.settled = end
+
+    def _settle_named(self, table: NamedTable, end: int) -> None:
+        """Names the blocks before number ``end``."""
+        assert table.chain is not None
+        for index in range(len(table.blocks), end):
+            block = self._named.new_name()
+            self._named.add(block, table.chain, index, references=1)
+            table.blocks.append(block)
+        self._found = None
 
     def extend(self, holder: Holder, tokens: int) -> bool:
         blocks = self.units_for(holder, tokens)
@@ -245,19 +222,13 @@ class CachingKv(CountingKv):
 
     def release(self, holder: Holder) -> None:
         table: NamedTable = holder.extent
-        free, references = self._free, self._references
-        self.unhashed += holder.held - table.settled
         named = len(table.blocks)
-        if table.settled > named:
-            free.add_run(next(self._names), PrivateRun(holder.row, named, table.settled))
+        self.unhashed += holder.held - table.settled
         self.free_units += holder.held - named
-        for block in reversed(table.blocks):
-            references[block] -= 1
-            if references[block]:
-                self.saved_units -= 1
-            else:
-                free.add(block)
-                self.free_units += 1
+        if table.settled > named:
+            self._free.add_run(self._named.new_name(), PrivateRun(holder.row, named, table.settled))
+        if named:
+            self.free_units += self._named.drop(table.blocks)
         self._found = None
         holder.extent, holder.held = None, 0
 
@@ -313,9 +284,4 @@ class CachingKv(CountingKv):
         self._free.check()
         assert self.unhashed >= 0
         assert self.free_units == self.unhashed + self._free.blocks
-        assert self._references.keys() == self._hash_of.keys()
-        for block, references in self._references.items():
-            assert references >= 0
-            assert (references == 0) == (block in self._free), f"named block {block} has {references} references"
-        self._cached.check(self._hash_of)
-        assert self.saved_units == sum(references - 1 for references in self._references.values() if references)
+        self._named.check()

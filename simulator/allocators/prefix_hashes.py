@@ -34,6 +34,18 @@ class PrefixChain:
         """Names the row's first ``tokens`` tokens (1 or more, at most all)."""
         return self.nodes[bisect_left(self.ends, tokens)] << _LENGTH_BITS | tokens
 
+    def hashes(self, block_size: int, blocks: int) -> list[PrefixHash]:
+        """Names the prefixes that the row's first ``blocks`` blocks end, as ``hash`` does one by one."""
+        names: list[PrefixHash] = []
+        last = blocks * block_size
+        for end, node in zip(self.ends, self.nodes, strict=True):
+            next_tokens = (len(names) + 1) * block_size
+            if next_tokens > last:
+                break
+            base = node << _LENGTH_BITS
+            names.extend(range(base + next_tokens, base + min(end, last) + 1, block_size))
+        return names
+
 
 class PrefixHashes:
     """Interns the prefixes of all rows of one cache.

@@ -20,7 +20,8 @@ class ReusingKv(CachingKv):
         """Blocks of a waiting request's hit that others hold now: they cost nothing."""
         self.hit(holder, known_tokens)
         assert self._found is not None
-        return sum(self._references[block] > 0 for block in self._found[1])
+        blocks = self._found[1]
+        return len(blocks) - self._named.unheld(blocks)
 
     def new_block(self, holder: Holder, cached_tokens: int, known_tokens: int) -> PrefixHash | None:
         """Names the first whole block behind the cached ones; None where there is none, or nobody else can have it."""

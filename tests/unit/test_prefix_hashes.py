@@ -28,6 +28,9 @@ def test_a_hash_names_the_tokens_and_nothing_else(rows: list[tuple[Segment, ...]
             name = chain.hash(length)
             assert names.setdefault(name, tokens[:length]) == tokens[:length]
             assert prefixes.setdefault(tuple(tokens[:length]), name) == name
+        for size in (1, 2, 5):
+            blocks = len(tokens) // size
+            assert chain.hashes(size, blocks) == [chain.hash((i + 1) * size) for i in range(blocks)]
 
 
 def test_an_answer_goes_on_where_the_prompt_ends_and_the_next_turn_finds_it() -> None:
