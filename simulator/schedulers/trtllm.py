@@ -147,8 +147,11 @@ class TrtLlm(FirstCome):
             if request.state is not PREFILLING:
                 known = request.prompt_tokens + request.generated
                 hit = kv.hit(request, known) if kv.caching else 0
-                if hit != reused.get(request.seq, 0):  # found or lost since, through what others take in this pass
+                before = reused.get(request.seq, 0)
+                if hit < before:  # lost to what others take in this pass
                     continue
+                if hit > before:  # a static batch defers nobody: found what the one before it is to compute
+                    chunk = max(before + chunk - hit, min(self.kv.pool.block_size, known - hit))
                 end = hit + chunk if kv.caching else known
                 if self.paged and not kv.admit(request, known, end, False):
                     plan.head_wait = KV_MEMORY

@@ -20,10 +20,11 @@ from workloads.workload import Workload
 MS = 1_000_000_000
 OPEN = {
     "vllm-v1-paged_with_null_block": "a pass that serves all together does not look at the answers",
+    "vllm-v1-paged_with_null_block-caching": "a pass that serves all together does not look at the answers",
     "vllm-v0-paged": "a refused growth is not noticed",
     "vllm-v0-swap-6-1000000-paged": "a refused growth is not noticed",
     "sglang-token_pages": "a refused page raises",
-    "sglang-lpm-paged": "a refused page raises",
+    "sglang-lpm-paged-caching": "a refused page raises",
 }
 """Systems that do not survive a refusal yet, by name; one that does must be struck from here."""
 

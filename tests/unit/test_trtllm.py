@@ -199,3 +199,48 @@ def test_a_chunk_smaller_than_a_block_is_refused() -> None:
 def test_who_reserves_to_the_end_is_never_paused(policy: TrtLlmPolicy, data: st.DataObject) -> None:
     log = run_case(data.draw(policy_cases(policy, [paged])), stepwise=False)
     assert not log.request_columns()["preemptions"].any()
+
+
+def shared_prompts(policy: TrtLlmPolicy, prompts: list[tuple[int, int]], *, budget: int = 64) -> RunLog:
+    """Prompts of (tokens shared by all, own tokens) with 2 output tokens each, over 20 blocks with reuse."""
+    segments = [(("system", 0, shared), (f"own{row}", 0, own)) for row, (shared, own) in enumerate(prompts)]
+    workload = Workload.from_columns(
+        [0] * len(prompts), [a + b for a, b in prompts], [2] * len(prompts), segments=segments
+    )
+    engine = EngineConfig(32, 8, budget, enable_prefix_caching=True, policy=policy)
+    return simulate(workload, engine, blocks(20), LinearStepTime(10 * MS, 0, 0), max_steps=1000)
+
+
+@pytest.mark.parametrize("policy", [NO_EVICT, MAX_UTILIZATION])
+def test_a_duplicate_waits_a_pass_for_the_blocks_in_the_making_and_reuses_them(policy: TrtLlmPolicy) -> None:
+    """A and B share 10 tokens and have 3 of their own; C has none of them.
+
+    B's first new block is A's: B is left out of step 0, and C is not. In step 1 B finds 2 whole blocks, 8 tokens, and
+    computes 5. All hold 4 blocks then, B's first 2 being A's: A 14 tokens, B 13, C (13, of other content) 14.
+    """
+    log = shared_prompts(policy, [(10, 3), (10, 3), (0, 13)])
+    assert columns(log, *STEP, "saved_slots") == [
+        (26, 0, 2, 26, 32, BATCH, 0),
+        (2 + 5, 2, 3, 28 + 13, 40, FREE, 8),  # A and C end
+        (1, 1, 1, 14, 16, FREE, 0),
+    ]
+    assert log.request_columns()["cached_tokens"].tolist() == [0, 8, 0]
+
+
+def test_a_static_batch_defers_nobody() -> None:
+    """A and B are one batch; B finds what A was scheduled to compute just before, and computes the rest."""
+    log = shared_prompts(STATIC_BATCH, [(10, 3), (10, 3)])
+    assert columns(log, *STEP, "saved_slots") == [(13 + 5, 0, 2, 26, 24, FREE, 8), (2, 2, 2, 28, 24, FREE, 8)]
+
+
+def test_reused_tokens_take_rounds_of_equal_progress_but_no_budget() -> None:
+    """8 tokens of budget, units of 4. A (12) and B (12, 8 of them cached): A 4, B's first unit is free.
+
+    Round 2: A has its 8, and nothing is left, so that B, who is two rounds behind, gets nothing.
+    """
+    line = contexts(12, 12)
+    assert chunks(micro_batch(line, 8, 8, 4, "equal_progress", {1: 8})) == [(0, 8)]
+    assert chunks(micro_batch(line, 12, 8, 4, "equal_progress", {1: 8})) == [(0, 12)]
+    assert chunks(micro_batch(line, 16, 8, 4, "equal_progress", {1: 8})) == [(0, 12), (1, 4)]
+    assert chunks(micro_batch(line, 8, 8, 4, "first_come_first_served", {1: 8})) == [(0, 8)]
+    assert chunks(micro_batch(line, 13, 8, 4, "first_come_first_served", {0: 4, 1: 8})) == [(0, 8), (1, 4)]
