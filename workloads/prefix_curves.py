@@ -24,8 +24,8 @@ WITHIN = 0.01
 """Share of the prompt tokens: how near to the infinite cache is near enough for the answer."""
 _MANTISSAS = (1, 2, 3, 5)
 _MOST_SIZES = 24
-_MOST_RADIX_ROWS = 3_000_000
-"""Rows that radix caches serve in all, sizes and page sizes together; larger workloads get fewer sizes."""
+_MOST_RADIX_ROWS = 1_000_000
+"""Rows that radix caches serve in all, sizes and page sizes together; larger workloads get fewer sizes, or none."""
 
 ORDER = (
     "Requests are served one at a time in order of arrival and never overlap: the cache is all there is for the one in"
@@ -79,33 +79,52 @@ def prefix_curves(
         dropped = before - len(workload)
     main = block_size or (trace.block_size if trace is not None else None) or BLOCK_SIZES[0]
     sizes = [main, *(size for size in BLOCK_SIZES if size != main)]
+    pages = [1] if main == 1 else [1, main]
     tree = token_tree(workload, serving_order(workload))
     chains = chain_curves(tree, sizes)
-    grid = cache_sizes(tree, chains)
+    least = max(longest_row_tokens(tree, size) for size in sizes)
+    grid = cache_sizes(least, max(curve.footprint_blocks * curve.block_size for curve in chains))
+    radix_grid = _thinned(grid, _MOST_RADIX_ROWS // (len(tree) * len(pages)))
+    pages = pages if radix_grid else []
     facts = _Facts(int(workload.prompt_tokens.sum()), model)
     curves = [facts.chain(curve, grid) for curve in chains]
-    pages = [1] if main == 1 else [1, main]
-    radix_grid = _thinned(grid, _MOST_RADIX_ROWS // (len(tree) * len(pages)))
-    ideal = chain_curves(tree, pages)
-    curves += [facts.radix(tree, curve, radix_grid) for curve in ideal]
+    curves += [facts.radix(tree, curve, radix_grid) for curve in chain_curves(tree, pages)]
     reuse = prefix_reuse(workload, main)
     return {
         "rows": len(workload),
         "rows_left_out": dropped,
         "prompt_tokens": facts.prompt_tokens,
         "block_size_tokens": main,
+        "prompt_blocks": reuse.blocks,
         "ideal_block_hit_rate": reuse.hit_rate,
         "ideal_token_hit_rate": curves[0]["ideal_token_hit_rate"],
-        "prompt_blocks": reuse.blocks,
         "model": None if model is None else model.name,
         "kv_bytes_per_token": None if model is None else model.kv_bytes_per_token,
-        "smallest_cache_tokens": max(longest_row_tokens(tree, size) for size in sizes),
+        "smallest_cache_tokens": least,
         "within_share": WITHIN,
-        **facts.answer(chains[0], max(longest_row_tokens(tree, size) for size in sizes)),
+        **facts.answer(chains[0], least),
         "curves": curves,
-        "assumptions": [ORDER, *([SESSIONS] if np.any(workload.after >= 0) else []), ANSWERS, COPIES, LEAVES],
+        "assumptions": _assumptions(workload, len(radix_grid), len(grid)),
         "notes": list(workload.notes),
     }
+
+
+def _assumptions(workload: Workload, radix_sizes: int, sizes: int) -> list[str]:
+    lines = [ORDER]
+    if np.any(workload.after >= 0):
+        lines.append(SESSIONS)
+    lines.append(ANSWERS)
+    if workload.trace is not None and (workload.trace.block_size or 1) > 1:
+        named = workload.trace.block_size
+        lines.append(f"The trace names its tokens in blocks of {named}: of a block that differs, no part is in common.")
+    lines.append(COPIES)
+    if radix_sizes:
+        lines.append(LEAVES)
+    else:
+        lines.append("The workload is too large for radix caches, which would be simulated size by size.")
+    if 0 < radix_sizes < sizes:
+        lines.append(f"The workload is large: radix caches are simulated at {radix_sizes} of the {sizes} sizes.")
+    return lines
 
 
 def serving_order(workload: Workload) -> IntColumn:
@@ -120,24 +139,24 @@ def serving_order(workload: Workload) -> IntColumn:
     return order
 
 
-def cache_sizes(tree: TokenTree, chains: list[ChainCurve]) -> list[int]:
-    """Sizes in tokens, four a decade: from what serves the longest row to the first that evicts nothing."""
-    first = max(longest_row_tokens(tree, curve.block_size) for curve in chains)
-    last = max(curve.footprint_blocks * curve.block_size for curve in chains)
+def cache_sizes(least: int, footprint: int) -> list[int]:
+    """Sizes in tokens, four a decade: from ``least`` to the first that holds ``footprint``, so that nothing goes."""
+    grid = (mantissa * 10**exponent for exponent in range(20) for mantissa in _MANTISSAS)
     sizes: list[int] = []
-    for exponent in range(20):
-        for mantissa in _MANTISSAS:
-            size = mantissa * 10**exponent
-            if size >= first and (not sizes or sizes[-1] < last):
-                sizes.append(size)
-    return _thinned(sorted(set(sizes)), _MOST_SIZES)
+    for size in grid:
+        if size >= least:
+            sizes.append(size)
+            if size >= footprint:
+                break
+    return _thinned(sizes, _MOST_SIZES)
 
 
 def _thinned(sizes: list[int], most: int) -> list[int]:
-    """At most ``most`` of the sizes, evenly spread, first and last among them; two at least."""
-    most = max(most, 2)
+    """At most ``most`` of the sizes, evenly spread, first and last among them; none where only one may be."""
     if len(sizes) <= most:
         return sizes
+    if most < 2:
+        return []
     return [sizes[round(i * (len(sizes) - 1) / (most - 1))] for i in range(most)]
 
 

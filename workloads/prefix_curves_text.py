@@ -30,10 +30,9 @@ def answer(facts: dict[str, Any]) -> list[str]:
         what = (
             f"{number(facts['near_ideal_cache_gib'])} GiB ({size} tokens of {facts['model']}, {per_token:g} KiB each)"
         )
-    point = round(100 * facts["within_share"])
-    if facts["near_ideal_cache_tokens"] > facts["smallest_cache_tokens"]:
-        return [first, f"{what} would come within {point} point of it ({percent(near)})."]
-    return [first, f"{what} would do, and no server with less can take the longest request."]
+    if facts["near_ideal_cache_tokens"] == facts["smallest_cache_tokens"]:
+        what += ", as much as the longest request takes,"
+    return [first, f"{what} would come within {100 * facts['within_share']:g} point of it ({percent(near)})."]
 
 
 def prefix_text(facts: dict[str, Any]) -> str:

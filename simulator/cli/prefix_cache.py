@@ -21,8 +21,9 @@ def cache_model(model: str | ModelSpec, kv_cache_dtype: str | None) -> CacheMode
     try:
         found = size(SizeRequest(model, None, Parallelism(), MemorySettings(kv_cache_dtype=kv_cache_dtype)))
     except InputError as error:
-        if error.where and error.where.isidentifier():  # the name of a setting, which is an option here
-            error.where = "--" + error.where.replace("_", "-")
+        # Of a setting's name the option is made; a fault of the model's file keeps its place.
+        if error.where is None or error.where.isidentifier():
+            error.where = "--" + (error.where or "model").replace("_", "-")
         raise
     return CacheModel(found.model.name, found.kv_bytes_per_token)
 

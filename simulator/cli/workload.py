@@ -85,12 +85,15 @@ def _with_prefix_cache(
 ) -> dict[str, str]:
     """Adds ``prefix_cache`` to the facts and writes the files; the texts to print."""
     from simulator.cli.prefix_cache import cache_model, write_files
+    from simulator.errors import InputError
     from workloads.prefix_curves import prefix_curves
     from workloads.prefix_curves_text import prefix_text
 
     texts, written = {}, []
     for name, each in found.items():
         asked = model or each.model
+        if asked is None and kv_cache_dtype is not None:
+            raise InputError("weighs nothing without a model", where="--kv-cache-dtype", remedy="give --model too")
         weight = None if asked is None else cache_model(asked, kv_cache_dtype or each.kv_cache_dtype)
         curves = prefix_curves(each.workload, model=weight, where=each.where, **options)
         facts[name]["prefix_cache"] = curves
