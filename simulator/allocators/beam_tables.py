@@ -9,7 +9,7 @@ def draw_parents(beams: int, diversity: float, random: Random) -> list[int]:
     """Which beam each beam of the next step continues.
 
     Which candidates survive depends on a model's probabilities, which a simulator does not have. The model here is the
-    neutral one: the parents are drawn uniformly and independently, as in the Wright-Fisher model of descent, so that all
+    neutral one: parents are drawn uniformly and independently, as in the Wright-Fisher model of descent, so that all
     beams descend from one of about 2 x beams steps ago. It has no parameter to fit. ``diversity`` is the probability
     that a beam continues its own text instead: 1 is independent sampling, and more of it shares less.
     """

@@ -1,57 +1,31 @@
-"""The KV cache of vLLM v0: counted blocks, a watermark, a CPU pool, and requests of several sequences."""
+"""The KV cache of vLLM v0 with requests of several sequences: shared blocks, copied before they are written."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from enum import IntEnum
 from random import Random
-from typing import cast
+from typing import Any, cast
 
 from simulator.allocators.beam_tables import BeamTables, draw_parents
-from simulator.allocators.counting_kv import CountingKv
 from simulator.allocators.kv_cache import Holder
+from simulator.allocators.swapping_kv import SwappingKv
 
 
-class Room(IntEnum):
-    """vLLM v0's answer to a waiting prompt (``AllocStatus``)."""
-
-    OK = 0
-    LATER = 1
-    NEVER = 2
-
-
-class SequenceKv(CountingKv):
-    """Block counts under vLLM v0's rules (SCHEDULERS.md 9.1; ``vllm/core/block_manager.py`` of 2023-24).
-
-    A prompt is admitted while the watermark stays free. A request may decode only while at least one block a
-    sequence is free, whether it needs one or not (``can_append_slots``): so the last free block is never taken for
-    granted. ``cpu_free`` counts the blocks of the CPU's pool.
-
-    All decoders of a replica stand still during a step that only prefills. ``paused`` counts these steps: phases
-    are those of the decode clock, step number minus ``paused``.
+class SequenceKv(SwappingKv):
+    """``SwappingKv`` for groups too (paper, section 4.4): counted parallel samples, tables for the beams of a search.
 
     A request of n sequences shares the prompt's blocks; with their first token, each sequence takes a block of its
     own or a copy of the prompt's last, partly filled one (copy-on-write; the last to write keeps the original). Until
-    then there is one table. ``saved_units`` is the sum of the sequences' tables less the blocks held.
+    then there is one table. ``saved_units`` is the sum of the sequences' tables less the blocks held. A beam search
+    draws its survivors from a stream of random numbers of its own, named by ``beam_seed`` and the request's ``name``.
 
-    Invariant (``check``): that of ``CountingKv``, and 0 <= ``cpu_free`` <= ``cpu_blocks``.
+    Invariant (``check``): that of ``SwappingKv``; ``saved_units`` is the sum over ``groups``, the decoders of several
+    sequences; ``undivided`` are those of them that still have one table (parallel samples only).
     """
 
-    saved_units: int  # type: ignore[misc]
+    saved_units: int
 
-    __slots__ = (
-        "_name",
-        "_parents",
-        "beam_diversity",
-        "beam_seed",
-        "chunked",
-        "cpu_blocks",
-        "cpu_free",
-        "groups",
-        "paused",
-        "saved_units",
-        "undivided",
-    )
+    __slots__ = ("_name", "_parents", "beam_diversity", "beam_seed", "groups", "saved_units", "undivided")
 
     def __init__(
         self,
@@ -59,55 +33,19 @@ class SequenceKv(CountingKv):
         block_size: int,
         max_model_len: int,
         *,
-        watermark: float = 0.01,
-        swap_blocks: int = 0,
-        chunked: bool = False,
         beam_diversity: float = 0.0,
         beam_seed: int = 0,
         name: Callable[[int], str] = str,
-        bytes_per_token: int = 0,
-        null_block: bool = False,
+        **settings: Any,
     ) -> None:
-        super().__init__(
-            num_gpu_blocks,
-            block_size,
-            max_model_len,
-            watermark=watermark,
-            bytes_per_token=bytes_per_token,
-            null_block=null_block,
-        )
-        self.cpu_blocks = self.cpu_free = swap_blocks
-        self.chunked = chunked
-        self.paused = 0
+        super().__init__(num_gpu_blocks, block_size, max_model_len, **settings)
         self.saved_units = 0
         self.beam_diversity = beam_diversity
         self.beam_seed = beam_seed
-        self._name = name  # of a row: a beam search draws from a stream of its own
-        self._parents: dict[int, Random] = {}
-        self.groups: dict[int, Holder] = {}  # decoders of several sequences, by row
-        self.undivided: dict[int, Holder] = {}  # of these, parallel samples that still share all blocks
-
-    # -- what can be served at all ----------------------------------------------------------------------------
-
-    @property
-    def surely_servable_tokens(self) -> int:
-        return 0
-
-    def unservable(self, prompt_tokens: int, final_tokens: int) -> str | None:
-        """Why a request might never end: preempted at its end, it must still pass the watermark (or be swapped in).
-
-        A chunked prefill needs a free block in every step besides its own.
-        """
-        wanted, size = self.blocks(min(final_tokens, self.max_model_len)), self.block_size
-        spare = max(self.watermark_blocks, 1 if self.chunked else 0)
-        if self.cpu_blocks:
-            spare = self.watermark_blocks + 1
-        if wanted + spare <= self.usable_blocks:
-            return None
-        return (
-            f"needs {wanted} KV blocks of {size} tokens at its end ({final_tokens} tokens) and {spare} to spare "
-            f"(watermark and growth), the pool has {self.usable_blocks}"
-        )
+        self._name = name
+        self._parents: dict[int, Random] = {}  # by row
+        self.groups: dict[int, Holder] = {}  # by row
+        self.undivided: dict[int, Holder] = {}
 
     def group_unservable(self, prompt_tokens: int, final_tokens: int, sequences: int) -> str | None:
         """The same for a request of several sequences: swapped out at its end, it must still be swapped in."""
@@ -121,57 +59,11 @@ class SequenceKv(CountingKv):
             )
         return None
 
-    # -- admission --------------------------------------------------------------------------------------------
-
-    def blocks(self, tokens: int) -> int:
-        """Blocks that hold ``tokens`` tokens of one sequence."""
-        return -(-tokens // self.block_size)
-
-    def room(self, tokens: int) -> Room:
-        """Whether a prompt of ``tokens`` tokens can be admitted now, later or never."""
-        wanted = self.blocks(tokens) + self.watermark_blocks
-        if wanted > self.usable_blocks:
-            return Room.NEVER
-        return Room.OK if wanted <= self.free_units else Room.LATER
-
-    def allocate(self, holder: Holder, tokens: int) -> None:
-        """Gives a waiting request the blocks of its whole prompt; ``room`` said OK."""
-        holder.held = blocks = self.blocks(tokens)
-        self.free_units -= blocks
-
-    # -- the CPU's pool ---------------------------------------------------------------------------------------
-
-    def can_swap_out(self, holder: Holder, tokens: int) -> bool:
-        """Whether the CPU's pool takes the blocks of a decoder that stores ``tokens`` tokens."""
-        return self.held(holder, tokens) <= self.cpu_free
-
-    def swap_out(self, holder: Holder) -> None:
-        """Moves the blocks of a request, which no longer decodes, to the CPU."""
-        self.cpu_free -= holder.held
-        self.free_units += holder.held
-
-    def can_swap_in(self, holder: Holder) -> bool:
-        """Whether the request's blocks, and one more a sequence, fit above the watermark."""
-        return holder.held + holder.sequences + self.watermark_blocks <= self.free_units
-
-    def swap_in(self, holder: Holder) -> None:
-        """Moves the blocks back."""
-        self.cpu_free += holder.held
-        self.free_units -= holder.held
-
     # -- growth, in the decode clock --------------------------------------------------------------------------
-
-    def pause(self) -> None:
-        """The coming step decodes nobody."""
-        self.paused += 1
-
-    def can_grow(self, holder: Holder) -> bool:
-        """vLLM's simple test: a free block for each sequence, needed or not."""
-        return self.free_units >= holder.sequences
 
     def join(self, holder: Holder, tokens: int, step: int) -> None:
         if holder.sequences == 1:
-            super().join(holder, tokens, step - self.paused)
+            super().join(holder, tokens, step)
             return
         self.groups[holder.row] = holder
         if holder.beam:
@@ -254,7 +146,7 @@ class SequenceKv(CountingKv):
     def grow(self, holder: Holder, step: int) -> bool:
         """Serves a decoder for which ``can_grow`` holds."""
         if holder.sequences == 1:
-            return super().grow(holder, step - self.paused)
+            return super().grow(holder, step)
         need = self._group_need(holder, step)
         if not holder.beam and holder.phase == (step - self.paused) % self.block_size:
             need += holder.sequences
@@ -266,16 +158,11 @@ class SequenceKv(CountingKv):
 
     def demand(self, step: int) -> int:
         groups = sum(self._group_need(holder, step) for holder in self.groups.values())
-        return super().demand(step - self.paused) + groups
+        return super().demand(step) + groups
 
     def serve(self, step: int) -> bool:
-        """Serves all decoders where each is sure to pass ``can_grow``, whatever their order."""
-        need = self.phases[(step - self.paused) % self.block_size]
         if not self.groups:
-            if self.decoders and self.free_units <= need:
-                return False
-            self.free_units -= need
-            return True
+            return super().serve(step)
         need = self.demand(step)
         if self.free_units - need < max(holder.sequences for holder in self.groups.values()):
             return False
@@ -284,20 +171,8 @@ class SequenceKv(CountingKv):
             self._divide(holder)
         return True
 
-    def horizon(self, step: int, most: int) -> int:
-        if not self.decoders:
-            return most
-        self.free_units -= 1  # one block must stay free, or the next pass asks one by one
-        steps = super().horizon(step - self.paused, most)
-        self.free_units += 1
-        return steps
-
-    def advance(self, step: int, steps: int) -> list[int]:
-        return super().advance(step - self.paused, steps)
-
     def check(self) -> None:
         super().check()
-        assert 0 <= self.cpu_free <= self.cpu_blocks
         assert self.undivided.keys() <= self.groups.keys()
         saved = 0
         for row, holder in self.groups.items():

@@ -24,12 +24,12 @@ class MixedPass:
         self.step = step
         self.now_ps = now_ps
 
-    def run(self) -> int:
-        """Fills the plan; returns the tokens given."""
+    def run(self) -> tuple[int, int]:
+        """Fills the plan; returns the tokens given, and to how many sequences."""
         scheduler, kv = self.scheduler, self.scheduler.kv
         scheduler.plan.stable = False
         budget = scheduler.config.max_num_batched_tokens
-        left_over = budget
+        left_over, sequences = budget, 0
         queue = sorted(scheduler.running.values(), key=lambda request: (request.arrival_ps, request.row))
         at, end = 0, len(queue)
         while at < end:
@@ -43,11 +43,12 @@ class MixedPass:
             if at < end:
                 self._serve(request, tokens)
                 left_over -= tokens
+                sequences += request.sequences
                 at += 1
         for request in queue[at:end]:
             if request.state is DECODING:
                 scheduler.skip(request, self.now_ps)
-        return budget - left_over
+        return budget - left_over, sequences
 
     def _tokens(self, request: Request, left_over: int) -> int:
         """What the request computes; 0 when the budget has nothing for it."""

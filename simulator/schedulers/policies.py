@@ -38,8 +38,9 @@ class VllmV0Policy:
     ``preemption_mode`` auto: swap for groups of several sequences, else recompute. ``swap_blocks``: blocks of the CPU
     pool; ``swap_ps_per_block``: picoseconds to move one block over PCIe, one way. ``watermark``: share of the
     blocks that admission leaves free. ``beam_diversity``: probability that a beam of a search continues its own text;
-    else its parent is any of the beams (see ``allocators/beam_tables.py``); ``beam_seed`` starts these draws. ``release``
-    2023-06 is v0.1, the paper's: whole prompts join the decodes' step; later a step of prompts computes nothing else.
+    else its parent is any of the beams (see ``allocators/beam_tables.py``); ``beam_seed`` starts these draws.
+    ``release`` 2023-06 is v0.1, the paper's: whole prompts join the decodes' step; later a step of prompts computes
+    nothing else.
     """
 
     preemption_mode: Literal["auto", "recompute", "swap"] = "auto"

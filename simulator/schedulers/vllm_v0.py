@@ -7,27 +7,23 @@ decodes' step; prefill-only steps came in the autumn of 2023.
 
 from __future__ import annotations
 
-from typing import cast
-
 from simulator.allocators.kv_cache import KvCache
-from simulator.allocators.sequence_kv import Room, SequenceKv
+from simulator.allocators.swapping_kv import Room
 from simulator.errors import InputError
 from simulator.request import Request, RequestState
 from simulator.run_log import HeadWait
 from simulator.schedulers.config import EngineConfig
-from simulator.schedulers.first_come import FirstCome
 from simulator.schedulers.mixed_pass import MixedPass
-from simulator.schedulers.pausing_decoders import PausingDecoders
 from simulator.schedulers.plan import Plan
-from simulator.schedulers.policies import VllmV0Policy
+from simulator.schedulers.swapping import Swapping
 
 PREFILLING, DECODING = RequestState.PREFILLING, RequestState.DECODING
-PREEMPTED, SWAPPED = RequestState.PREEMPTED, RequestState.SWAPPED
+PREEMPTED = RequestState.PREEMPTED
 NOBODY_WAITS, MAX_NUM_SEQS, KV_MEMORY, TOKEN_BUDGET, PREEMPTION, HELD = (int(reason) for reason in HeadWait)
 STAYS_BLOCKED = (NOBODY_WAITS, MAX_NUM_SEQS, KV_MEMORY)  # whoever waits so, waits until somebody ends
 
 
-class VllmV0(FirstCome):
+class VllmV0(Swapping):
     """vLLM v0 over a ``SequenceKv``; first come first served is its only order.
 
     Default mode: whole prompts are admitted while budget, sequences and the watermark allow it, and never while
@@ -35,27 +31,13 @@ class VllmV0(FirstCome):
     decoder gets its token, in order of arrival, and the last to have arrived is preempted where a block is short.
 
     With ``enable_chunked_prefill`` one token budget goes to running requests first, then to swapped ones, then to
-    new prompts, whose blocks are all taken at once.
-
-    A preempted request of one sequence is recomputed, unless ``preemption_mode`` is swap. When the CPU's pool is full
-    the real server ends with an error; here such a request is recomputed, and ``swap_fallbacks`` counts it.
-
-    Invariant (``check``): that of ``Scheduler``; ``swapped`` are the SWAPPED requests, whose blocks are those that the
-    CPU's pool holds.
+    new prompts, whose blocks are all taken at once. So it does in release 2023-06, where prompts are never cut, and
+    never admitted by a pass that preempts or while somebody is swapped out.
     """
 
-    __slots__ = ("chunked", "pass_ps", "policy", "prompt_limit", "swap_fallbacks", "swapped")
-
-    decoders: PausingDecoders
-    kv: SequenceKv
+    __slots__ = ("chunked", "mixed", "pass_ps", "prompt_limit")
 
     def __init__(self, config: EngineConfig, kv: KvCache) -> None:
-        if not isinstance(kv, SequenceKv):
-            raise InputError(
-                "vLLM v0 pages its KV cache; it cannot run over a contiguous one",
-                where="engine.allocator",
-                remedy="set allocator: {kind: paged}",
-            )
         if config.scheduling_policy != "fcfs":
             raise InputError(
                 f"vLLM v0 serves first come first served, not by {config.scheduling_policy}",
@@ -63,13 +45,10 @@ class VllmV0(FirstCome):
                 remedy="set scheduling_policy: fcfs",
             )
         super().__init__(config, kv)
-        self.policy = cast(VllmV0Policy, config.policy)
-        self.decoders = PausingDecoders()
         self.chunked = config.enable_chunked_prefill
+        self.mixed = self.chunked or self.policy.release == "2023-06"
         budget = config.max_num_batched_tokens
         self.prompt_limit = config.max_model_len if self.chunked else min(config.max_model_len, budget)
-        self.swapped: dict[int, Request] = {}  # by row
-        self.swap_fallbacks = 0
         self.pass_ps = 0  # start of the step that the last pass planned
 
     # -- the pass ---------------------------------------------------------------------------------------------
@@ -81,14 +60,14 @@ class VllmV0(FirstCome):
             plan.clear()
         plan.head_wait = NOBODY_WAITS
         self.pass_ps = now_ps
-        if self.chunked:
+        if self.mixed:
             self._mixed(step, now_ps)
             return plan
         if self.waiting:
             if self.swapped:
                 plan.head_wait = KV_MEMORY
             else:
-                self._admit(now_ps, self.config.max_num_batched_tokens, len(self.running))
+                self._admit(now_ps, self.config.max_num_batched_tokens, self.sequences())
         if plan.chunks:
             self._settle(step, decoding=False)
         else:
@@ -151,6 +130,8 @@ class VllmV0(FirstCome):
         else:
             request.scheduled_ps = now_ps
         self.running[request.seq] = request
+        if request.sequences > 1:
+            self.groups[request.seq] = request
         self.plan.admitted.append(request)
 
     def _decode(self, step: int, now_ps: int) -> None:
@@ -161,7 +142,8 @@ class VllmV0(FirstCome):
         if plan.preempted:
             plan.head_wait = PREEMPTION
         elif self.swapped:
-            self._swap_in(step, now_ps, self.config.max_num_batched_tokens - decoders.count, len(self.running))
+            sequences = self.sequences()
+            self._swap_in(step, now_ps, self.config.max_num_batched_tokens - sequences, sequences)
         if decoders.late_count:
             plan.late = decoders.caught_up()
             plan.irregular = True
@@ -171,7 +153,7 @@ class VllmV0(FirstCome):
         """Sums up a pass with decoders; a pass of nothing else may hold for many steps."""
         plan = self.plan
         odd = plan.irregular or plan.preempted or plan.dropped or plan.chunks or self.prefilling or plan.skipped
-        if odd or not plan.stable:
+        if odd or self.groups or not plan.stable:
             self._settle(step, decoding=True)
             return
         head_wait = plan.head_wait
@@ -181,19 +163,22 @@ class VllmV0(FirstCome):
         plan.stable = head_wait in STAYS_BLOCKED
 
     def _mixed(self, step: int, now_ps: int) -> None:
-        """Chunked mode: running requests, then swapped ones, then new prompts share one token budget."""
+        """Running requests, then swapped ones, then new prompts share one token budget."""
         plan, waiting = self.plan, self.waiting
         budget = self.config.max_num_batched_tokens
         if self.prefilling or self.lagging or not self.kv.serve(step):
-            budget -= MixedPass(self, step, now_ps).run()
+            given, sequences = MixedPass(self, step, now_ps).run()
         else:
-            budget -= self.decoders.count
-        sequences = self.decoders.count - len(plan.skipped) + len(plan.chunks)
+            given = sequences = self.sequences()
+        budget -= given
         if self.swapped and not plan.preempted:
-            before = len(plan.resumed)
-            self._swap_in(step, now_ps, budget, sequences)
-            budget -= len(plan.resumed) - before
-            sequences += len(plan.resumed) - before
+            back = self._swap_in(step, now_ps, budget, sequences)
+            budget -= back
+            sequences += back
+        if self.policy.release == "2023-06" and (plan.preempted or self.swapped):
+            plan.head_wait = PREEMPTION if plan.preempted else KV_MEMORY if waiting else NOBODY_WAITS
+            self._close(step)
+            return
         # Whoever this pass preempted is queued only after it.
         again = [waiting.pop() for request in plan.preempted if request.state is PREEMPTED]
         self._admit(now_ps, budget, sequences)
@@ -219,74 +204,6 @@ class VllmV0(FirstCome):
             kv.grow(request, step)
             served += 1
 
-    # -- preemption and swapping ------------------------------------------------------------------------------
-
-    def give_way(self, request: Request, step: int, now_ps: int) -> None:
-        """Takes the KV of a running request that this pass has not served, by the policy's mode."""
-        if request.state is not DECODING:  # it has sampled nothing since it was admitted
-            self.preempt(request, step, now_ps, 0)
-            return
-        last_token_ps = self._last_token_ps(request, step, now_ps)
-        if self.decoders.late.get(last_token_ps):
-            self.decoders.forget_late(last_token_ps)
-        swaps = self.policy.preemption_mode == "swap"
-        if swaps and not self.kv.can_swap_out(request, request.computed_at(step)):
-            swaps = False
-            self.swap_fallbacks += 1
-        if swaps:
-            self._swap_out(request, step, now_ps)
-        else:
-            self.preempt(request, step, now_ps, 0)
-        request.last_token_ps = last_token_ps
-
-    def _last_token_ps(self, request: Request, step: int, now_ps: int) -> int:
-        """When a decoder's last token came: with its prefill, or with the last step that decoded."""
-        if step == request.joined_step or request.seq in self.lagging:
-            return request.last_token_ps
-        return next(iter(self.decoders.late), now_ps)
-
-    def _swap_out(self, request: Request, step: int, now_ps: int) -> None:
-        kv, plan = self.kv, self.plan
-        kv.leave(request, request.computed_at(step))
-        self.decoders.leave(request, step)
-        self.lagging.pop(request.seq, None)
-        del self.running[request.seq]
-        kv.swap_out(request)
-        request.state = SWAPPED
-        request.preemptions += 1
-        request.preempted_ps = now_ps
-        self.swapped[request.row] = request
-        plan.preempted.append(request)
-        plan.irregular = True
-        plan.swapped_out_blocks += request.held
-        plan.delay_ps += request.held * self.policy.swap_ps_per_block
-
-    def _swap_in(self, step: int, now_ps: int, budget: int, sequences: int) -> None:
-        """Brings swapped requests back in order of arrival while they fit; they decode in this very step."""
-        kv, plan = self.kv, self.plan
-        for request in sorted(self.swapped.values(), key=lambda request: (request.arrival_ps, request.row)):
-            n = request.sequences
-            if not kv.can_swap_in(request) or n > budget or sequences + n > self.running_limit:
-                return
-            del self.swapped[request.row]
-            plan.swapped_in_blocks += request.held
-            plan.delay_ps += request.held * self.policy.swap_ps_per_block
-            kv.swap_in(request)
-            self.admissions = request.seq = self.admissions + 1
-            request.admitted_ps = now_ps
-            self.running[request.seq] = request
-            self.decoders.join(request, step)
-            kv.join(request, request.computed, step)
-            kv.grow(request, step)
-            plan.admitted.append(request)
-            plan.resumed.append(request)
-            plan.irregular = True
-            budget -= n
-            sequences += n
-
-    def away(self) -> list[Request]:
-        return list(self.swapped.values())
-
     # -- the end of a pass and of a step ----------------------------------------------------------------------
 
     def _settle(self, step: int, *, decoding: bool) -> None:
@@ -299,10 +216,14 @@ class VllmV0(FirstCome):
         for request in plan.skipped:
             context -= request.computed_at(step)
         batch = plan.batch
-        plan.decodes = batch.decodes = decodes
+        plan.decodes = decodes
+        more, more_context, more_stored = self._more_of_groups(step, decoding=decoding)
+        stored += more_stored
+        context += more_context
+        batch.decodes = decodes + more
         batch.decode_context = context
         plan.regular = decodes - len(plan.resumed) - sum(count for count, _ in plan.late)
-        tokens = decodes
+        tokens = rows = decodes + more
         for request, chunk in plan.chunks:
             request.computed = computed = request.computed + chunk
             tokens += chunk
@@ -318,25 +239,44 @@ class VllmV0(FirstCome):
                 self.carry_over(request, chunk)
         batch.tokens = tokens
         batch.context = context
-        batch.requests = decodes + len(plan.chunks)
-        batch.sampled = decodes + len(plan.completing)
+        batch.requests = rows + len(plan.chunks)
+        batch.sampled = rows + len(plan.completing)
         plan.stored_tokens = stored + self.stored_prefill_tokens
+
+    def _more_of_groups(self, step: int, *, decoding: bool) -> tuple[int, int, int]:
+        """What the second and further sequences of groups add: (tokens, context, stored tokens of their tables).
+
+        A group has one table until its sequences part, with the first token that they store.
+        """
+        tokens = context = stored = 0
+        skipped = {request.row for request in self.plan.skipped} if self.groups else set()
+        for request in self.groups.values():
+            if request.state is not DECODING:
+                continue
+            more, computed = request.sequences - 1, request.computed_at(step)
+            if decoding and request.row not in skipped:
+                tokens += more
+                context += more * (computed + 1)
+                stored += more * (computed + 1)
+            elif computed > request.prompt_tokens:
+                stored += more * computed
+        return tokens, context, stored
 
     def advance(self, step: int) -> None:
         """The step has run; one that only prefilled moves nobody else on."""
         super().advance(step)
-        if self.plan.chunks and not self.chunked:
+        if self.plan.chunks and not self.mixed:
             self.decoders.pause(self.running.values(), self.pass_ps)
             self.kv.pause()
+        elif self.groups:
+            self.kv.fork_beams({request.row for request in self.plan.skipped})
 
     def complete(self, next_step: int, now_ps: int) -> list[Request]:
         """As ever; and notes when those who begin to decode got their last token."""
         for request in self.plan.completing:
             request.last_token_ps = now_ps
-        return super().complete(next_step, now_ps)
-
-    def check(self, step: int) -> None:
-        super().check(step)
-        assert all(request.state is SWAPPED for request in self.swapped.values())
-        held = sum(request.held for request in self.swapped.values())
-        assert held + self.kv.cpu_free == self.kv.cpu_blocks
+        ended = super().complete(next_step, now_ps)
+        if self.groups:
+            for request in ended:
+                self.groups.pop(request.seq, None)
+        return ended
