@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from simpy import Environment
-from simpy.events import Event
 
-from simulator.clock import ARRIVAL, FINISH, PASS, Alarm, steps_duration, steps_until
+from simulator.clock import FINISH, PASS, Alarm, steps_duration
 from simulator.inbox import NEVER_PS, Inbox
+from simulator.replica_clock import ReplicaClock, Waits
 from simulator.request import Request, RequestState
 from simulator.run_writer import PACK_SEGMENT, RunWriter
 from simulator.schedulers.plan import Plan
@@ -25,10 +25,8 @@ EMPTY_STEP_PS = 1_000_000_000
 """A pass that only preempts: the engine sleeps a millisecond and tries again (SCHEDULERS.md 3)."""
 EMPTY_SEGMENT = Segment(EMPTY_STEP_PS, 0, 1)
 
-Waits = Generator[Event, None, None]
 
-
-class Replica:
+class Replica(ReplicaClock):
     """A scheduler, a KV cache and a step-time model, driven by the simulated clock.
 
     A *leap* is one stretch of k steps of the same plan, k being the least that scheduler, cache and step time are
@@ -36,31 +34,20 @@ class Replica:
     once where the inbox knows it beforehand, else when it is delivered (``_cut``). With ``stepwise`` every k is 1
     and nothing else differs.
 
-    ``now`` is this replica's clock. A replica that nobody can reach from outside (``coupled`` False: its inbox
-    holds all its arrivals and nobody listens for ends) runs ahead without waiting for SimPy's clock; all others
-    wait, so that everything happens in order.
+    With async scheduling (``lag`` 1) a pass is made when the step before it starts, so that who ends with that step
+    is still there (``_ending``), and lets go after the pass.
     """
 
     __slots__ = (
-        "_alarm",
-        "_bell",
         "_ending",
-        "_leap",
-        "_segment",
-        "coupled",
         "cut_short",
         "empty_passes",
-        "env",
-        "inbox",
         "kv",
         "live_locked",
         "max_steps",
         "most_steps",
-        "now",
-        "number",
         "on_end",
         "outstanding",
-        "pass_at",
         "recorder",
         "scheduler",
         "servable",
@@ -83,32 +70,23 @@ class Replica:
         max_steps: int | None = None,
         recorder: PassRecorder | None = None,
     ) -> None:
-        self.env = env
-        self.number = writer.number
+        super().__init__(env, writer.number, inbox, scheduler.lag, coupled=coupled)
         self.scheduler = scheduler
         self.kv = scheduler.kv
         self.servable = Servable(scheduler.config, scheduler.kv)
         self.step_time = step_time
         self.windows = WindowSums(step_time.windows) if step_time.windows else None
         self.writer = writer
-        self.inbox = inbox
-        self.coupled = coupled
         self.most_steps = 1 if stepwise else UNBOUNDED_STEPS
         self.max_steps = max_steps
         self.recorder = recorder
         self.on_end: Callable[[Request], None] | None = None
-        self.now = 0  # the next step starts
-        self.pass_at = 0  # the next pass is made: now, but with async scheduling when the step before starts
         self.step = 0  # number of the next step
         self.empty_passes = 0  # passes that had nothing to compute
         self.outstanding = 0  # requests routed here and not ended
         self.cut_short = False  # stopped by max_steps
         self.live_locked = False
         self._ending: list[Request] | None = None  # async scheduling: whose last token comes with the step in flight
-        self._bell: Event | None = None  # set while there is nothing to do
-        self._alarm: Alarm | None = None  # end of the leap under way, with its segment and its steps
-        self._segment = EMPTY_SEGMENT
-        self._leap = 0
         env.process(self._run())
 
     # -- arrivals ---------------------------------------------------------------------------------------------
@@ -133,21 +111,6 @@ class Replica:
         if self.recorder:
             self.recorder.arrived(request)
         return self.scheduler.waiting.add(request)
-
-    def _cut(self) -> None:
-        """Ends the leap at the first step boundary at or after now."""
-        assert self._alarm is not None
-        duration, growth, _ = self._segment
-        lag = self.scheduler.lag
-        wait = int(self.env.now) - self.now
-        steps = lag + (steps_until(duration, growth, wait) if wait > 0 else 0)
-        if steps >= self._leap:
-            return
-        end = self.now + steps_duration(duration, growth, steps - lag)
-        alarm = Alarm(self.env, end - int(self.env.now), FINISH + self.number)
-        alarm.callbacks, self._alarm.callbacks = self._alarm.callbacks, []
-        self._alarm = alarm
-        self._leap = steps
 
     # -- the process ------------------------------------------------------------------------------------------
 
@@ -204,7 +167,7 @@ class Replica:
                         steps = 1 + kv.horizon(step + 1, steps - 1)
                     wait = inbox.next_ps - start
                     if wait < steps * (duration + growth * steps) and (scheduler.heeds_all or not waiting):
-                        at = lag + (steps_until(duration, growth, wait) if wait > 0 else 0)
+                        at = self.steps_until_pass(duration, growth, wait)
                         if at < steps:
                             steps = at
             else:
@@ -282,7 +245,7 @@ class Replica:
         """Lets go of the requests that end now; decoding ones that have just begun join the window sums."""
         if self.windows:
             self.windows.join(self.scheduler.plan.completing, self.step)
-        if self.scheduler.lag:
+        if self.lag:
             self._ending = ended
             return
         for request in ended:
@@ -331,33 +294,6 @@ class Replica:
         self.outstanding -= 1
         if self.on_end is not None:
             self.on_end(request)
-
-    def _sleep(self) -> Waits:
-        """Waits for the next arrival, and for all others of the same time."""
-        wait = self.inbox.wake_ps(self.now)
-        if not self.coupled:
-            self.now = self.pass_at = wait
-            return
-        self._bell = self.env.event()
-        if wait < NEVER_PS:
-            Alarm(self.env, wait - self.now, ARRIVAL).on_time(self._ring)
-        yield self._bell
-        yield Alarm(self.env, 0, PASS + self.number)
-        self.now = self.pass_at = int(self.env.now)
-
-    def _ring(self, _: Event | None = None) -> None:
-        """Wakes the replica, unless it is awake."""
-        if self._bell is not None:
-            self._bell.succeed()
-            self._bell = None
-
-    def _set_alarm(self, segment: Segment, steps: int) -> Alarm:
-        """The end of the leap, wherever an arrival may move it."""
-        self._segment, self._leap = segment, steps
-        duration, growth, _ = segment
-        end = self.now + steps_duration(duration, growth, steps - self.scheduler.lag)
-        self._alarm = Alarm(self.env, end - int(self.env.now), FINISH + self.number)
-        return self._alarm
 
     def close(self, now_ps: int) -> None:
         """Accounts for whoever is left when the run is over, and for who came during the last leap."""
