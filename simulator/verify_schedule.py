@@ -16,15 +16,11 @@ from simulator.allocators.pools import KvGroupShape, PagedPool
 from simulator.cluster import simulate
 from simulator.errors import InputError
 from simulator.pass_recorder import PS_PER_NS, PassRecorder
+from simulator.schedule_difference import first_difference
 from simulator.schedulers.config import EngineConfig
 from simulator.step_clock import StepInbox
 from simulator.step_time.linear import LinearStepTime
 from workloads.workload import Workload
-
-COMPARED = (
-    "t_ns", "k", "start_ns", "arr", "sched", "admit", "preempt", "tok", "ctx", "run", "wait", "free", "evict", "dur_ns",
-    "fin", "stall",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -118,43 +114,6 @@ def replay(config: dict[str, Any], requests: list[dict[str, Any]]) -> Replay:
 def _groups(config: dict[str, Any]) -> tuple[KvGroupShape, ...]:
     groups = config["kv_groups"] or ()
     return tuple(KvGroupShape(group.get("block_size", config["block_size"]), group.get("window")) for group in groups)
-
-
-def first_difference(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> str | None:
-    """The first pass that differs, both sides with the pass before; None when all agree."""
-    for index in range(max(len(ours), len(theirs))):
-        mine = ours[index] if index < len(ours) else None
-        real = theirs[index] if index < len(theirs) else None
-        if mine is None or real is None:
-            return f"  pass {index}: {'the replay' if mine is None else 'the record'} has ended already"
-        keys = [key for key in COMPARED if (mine.get(key) or None) != (real.get(key) or None)]
-        # A stalled last pass may stand without it.
-        if "free_end" in real and "free_end" in mine and real["free_end"] != mine["free_end"]:
-            keys.append("free_end")
-        if keys:
-            return _side_by_side(index, keys, mine, real, theirs[index - 1] if index else None)
-    return None
-
-
-def _side_by_side(
-    index: int, keys: list[str], mine: dict[str, Any], real: dict[str, Any], before: dict[str, Any] | None
-) -> str:
-    lines = [f"  pass {index}, differing in {', '.join(keys)}"]
-    if before is not None:
-        state = f"running {before['run']}, waiting {before['wait']}, free {before.get('free_end', before['free'])}"
-        lines.append(f"  state before: {state} blocks")
-    width = max(len(key) for key in COMPARED) + 2
-    for key in (*COMPARED, "free_end"):
-        if key in mine or key in real:
-            mark = "*" if key in keys else " "
-            lines.append(f"  {mark}{key:<{width}}vLLM {_short(real.get(key))}")
-            lines.append(f"   {'':<{width}}ours {_short(mine.get(key))}")
-    return "\n".join(lines)
-
-
-def _short(value: object, limit: int = 160) -> str:
-    text = "-" if value is None else json.dumps(value)
-    return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def _read_json(path: Path) -> dict[str, Any]:
