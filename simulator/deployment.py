@@ -15,7 +15,7 @@ from simulator.engine_presets import preset_of
 from simulator.engine_settings import EngineSettings
 from simulator.errors import DoesNotFitError, InputError, KvplanError
 from simulator.kv_groups import KvLayout, kv_layout, kv_value_bytes
-from simulator.kv_pool import make_pool, remedies
+from simulator.kv_pool import groups_note, make_pool, remedies
 from simulator.memory_budget import MemoryBudget, budget
 from simulator.memory_settings import MemorySettings, Resolved, resolve
 from simulator.routers import ROUTERS
@@ -80,7 +80,7 @@ def build_deployment(settings: ScenarioSettings) -> Deployment:
         step_time = _step_time(settings, held, gpu, parallelism, resolved)
     engine = with_sizes(settings.engine, resolved)
     found, more = engine_config(engine, layout, gpu)
-    windows_note = _windows_note(settings.engine, model)
+    windows_note = (*_windows_note(settings.engine, model), *groups_note(pool))
     return Deployment(
         replace(settings, engine=engine),
         model,

@@ -119,3 +119,6 @@ SIZES: dict[str, Callable[[GpuSpec | None, ModelSpec | None, Parallelism], dict[
     "fastertransformer": _slots,
 }
 """What depends on the GPU, by system."""
+
+SLOTS = ("orca", "fastertransformer")
+"""Of these, the systems without blocks."""

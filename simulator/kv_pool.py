@@ -93,6 +93,22 @@ def _groups(layout: KvLayout) -> tuple[KvGroupShape, ...]:
     )
 
 
+def groups_note(pool: PoolConfig) -> tuple[str, ...]:
+    """How to read the shares of a pool that several groups of layers draw from."""
+    if isinstance(pool, ContiguousPool) or not pool.groups:
+        return ()
+    shapes = [
+        f"with blocks of {group.block_size} tokens"
+        + (f" and a window of {group.window_tokens}" if group.window_tokens else "")
+        for group in pool.groups
+    ]
+    listed = ", ".join(f"{shapes.count(shape)} {shape}" for shape in dict.fromkeys(shapes))
+    return (
+        f"{len(pool.groups)} KV groups share the blocks ({listed}); in the shares of the KV memory a token counts "
+        "once, and what further groups hold of it stands under internal fragmentation",
+    )
+
+
 def _refuse_what_does_not_fit(memory: MemoryBudget) -> None:
     if memory.fits:
         return

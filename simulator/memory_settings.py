@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.engine_defaults import ENGINES, engine_defaults
+from simulator.engine_defaults import ENGINES, SLOTS, engine_defaults
 from simulator.errors import InputError
 from simulator.specs import DTYPE_BITS, GpuSpec, ModelSpec, Parallelism
 from simulator.weight_dtype import check_weight_dtype, weight_dtype_note
@@ -86,7 +86,7 @@ def resolve(settings: MemorySettings, model: ModelSpec, gpu: GpuSpec | None, par
     for key, default in defaults.items():
         given = getattr(settings, key)
         chosen[key] = default if given is None else given
-        if given is None:
+        if given is None and not (key == "block_size" and system in SLOTS):
             assumptions.append(f"{key} = {default} ({system}'s default)")
     fraction = float(chosen["gpu_memory_utilization"])
     if settings.max_model_len is None:

@@ -108,5 +108,7 @@ def test_a_hybrid_model_has_a_group_for_its_windows(run: Run, tmp_path: Path) ->
     hybrid, plain = (result_of(tmp_path / name)["kv"] for name in ("hybrid", "plain"))
     assert hybrid["num_gpu_blocks"] == plain["num_gpu_blocks"] == 400  # type: ignore[index]
     assert 2 * hybrid["pool_bytes"] == plain["pool_bytes"]  # type: ignore[index]
+    said = " ".join(result_of(tmp_path / "hybrid")["assumptions"])  # type: ignore[call-overload]
+    assert "2 KV groups share the blocks (1 with blocks of 16 tokens and a window of 128, 1 with blocks of 16" in said
     run("--stepwise", out="steps", text=SCENARIO.replace("llama-3.1-8b", "gpt-oss-20b"))
     same_bytes(tmp_path / "hybrid", tmp_path / "steps")
