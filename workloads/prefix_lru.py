@@ -11,6 +11,9 @@ from workloads.stack_distance import last_visits, stack_distances
 from workloads.token_tree import TokenTree
 from workloads.workload import IntColumn
 
+_MOST_CELLS = 4_000_000
+"""Visits times block sizes that are worked on at once: some 100 bytes each."""
+
 
 @dataclass(frozen=True)
 class ChainCurve:
@@ -61,30 +64,40 @@ def chain_curves(tree: TokenTree, block_sizes: list[int]) -> list[ChainCurve]:
     A block is kept once (vLLM computes the last block of a fully cached, aligned prompt into a second copy), and the
     unhashed last block of the request in service stands beside the cache.
     """
-    row, node = tree.paths()
+    visits = tree.paths()
+    last = last_visits(visits[1])
+    together = max(1, _MOST_CELLS // max(len(last), 1))
+    curves = []
+    for first in range(0, len(block_sizes), together):
+        curves += _curves(tree, *visits, last, block_sizes[first : first + together])
+    return curves
+
+
+def _curves(
+    tree: TokenTree, row: IntColumn, node: IntColumn, last: IntColumn, block_sizes: list[int]
+) -> list[ChainCurve]:
     size = np.array(block_sizes, dtype=np.int64)
     start, end = tree.end[tree.parent], tree.end
     weight = end[:, None] // size - start[:, None] // size
     weights = weight[node]
-    last = last_visits(node)
     distance = stack_distances(last, weights)
     again = last >= 0
-    total = tree.total_tokens()
-    private = total[:, None] // size - tree.end[tree.end_node][:, None] // size
+    private = tree.total_tokens()[:, None] // size - tree.end[tree.end_node][:, None] // size
     private_before = np.concatenate((np.zeros((1, len(size)), dtype=np.int64), np.cumsum(private, axis=0)))
-    below = _below(row, weights)
-    limit = (tree.prompt_tokens - 1)[row][:, None]
-    found = np.minimum(end[node][:, None], limit) // size - np.minimum(start[node][:, None], limit) // size
     # Private tokens lie at the end of their rows, so those of the row of the last visit are older than that visit.
     # Nodes of this row below the visited one are counted as visited before it, and are not: the look-up comes first.
-    above = distance[again] - below[again] + private_before[row[again]] - private_before[row[last[again]] + 1]
+    above = distance[again] - _below(row, weights)[again]
+    above += private_before[row[again]] - private_before[row[last[again]] + 1]
+    limit = (tree.prompt_tokens - 1)[row[again]][:, None]
+    found = (
+        np.minimum(end[node[again]][:, None], limit) // size - np.minimum(start[node[again]][:, None], limit) // size
+    )
     used = np.bincount(node, minlength=len(tree.end)) > 0
     footprint = weight[used].sum(axis=0) + private_before[-1]
     curves = []
     for column, block_size in enumerate(block_sizes):
-        blocks = found[again, column]
-        hit = blocks > 0
-        curves.append(ChainCurve(block_size, above[hit, column], blocks[hit], int(footprint[column])))
+        hit = found[:, column] > 0
+        curves.append(ChainCurve(block_size, above[hit, column], found[hit, column], int(footprint[column])))
     return curves
 
 
