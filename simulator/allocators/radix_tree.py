@@ -135,8 +135,9 @@ class RadixTree:
         found, node, _ = self._walk(spans, most // self.page * self.page, self.root, 0, touch=False)
         deepest, time = node, self._tick()
         while node.parent is not None:
-            self._touch(node, time)
+            node.time = time
             node = node.parent
+        self._file(deepest)  # all others have children
         return found, deepest
 
     def insert(self, spans: Spans, tokens: int, known: Node | None = None, known_tokens: int = 0) -> tuple[int, Node]:
@@ -269,12 +270,14 @@ class RadixTree:
 
     def _touch_path(self, node: Node) -> None:
         """Marks what leads to a node as accessed, from the root on."""
-        path = []
+        path, deepest = [], node
         while node.parent is not None:
             path.append(node)
             node = node.parent
         for node in reversed(path):
-            self._touch(node, self._tick())
+            self.clock += 1
+            node.time = self.clock
+        self._file(deepest)  # all others have children
 
     def nodes(self) -> Iterator[Node]:
         """All nodes but the root, parents first."""

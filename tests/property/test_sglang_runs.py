@@ -61,11 +61,17 @@ def shared_prompts(draw: st.DrawFn, workload: Workload) -> Workload:
 def sglang_cases(draw: st.DrawFn, *, caching: bool) -> Case:
     policy = SglangPolicy(
         schedule_policy=draw(st.sampled_from(["fcfs", "lpm"])),
-        schedule_conservativeness=draw(st.sampled_from([0.01, 0.3, 1.0, 2.0])),
+        schedule_conservativeness=draw(st.sampled_from([0.01, 0.1, 1.0, 2.0])),
         max_prefill_tokens=draw(st.sampled_from([5, 64, 16384])),
-        ignore_eos=draw(st.booleans()),
+        ignore_eos=draw(st.sampled_from([False, False, False, True])),
     )
     case = draw(policy_cases(policy, [paged, token_pages]))
+    if draw(st.booleans()):  # all at once and long, so that memory runs out
+        n = len(case.workload)
+        outputs = np.asarray(draw(st.lists(st.integers(20, 60), min_size=n, max_size=n)))
+        hard = replace(case.workload, arrival_ps=case.workload.arrival_ps * 0, output_tokens=outputs)
+        engine = replace(case.engine, max_model_len=1024, max_num_seqs=max(3, case.engine.max_num_seqs))
+        case = replace(case, workload=hard, engine=engine)
     workload = draw(shared_prompts(case.workload)) if caching else case.workload
     return replace(case, workload=workload, engine=replace(case.engine, enable_prefix_caching=caching))
 
