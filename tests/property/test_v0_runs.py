@@ -14,6 +14,7 @@ import simulator.inbox
 from simulator.allocators.kv_cache import KvCache
 from simulator.allocators.pools import PagedPool
 from simulator.allocators.sequence_kv import SequenceKv
+from simulator.cluster import simulate
 from simulator.metrics import summarize
 from simulator.request import RequestState
 from simulator.run_log import RunLog
@@ -25,6 +26,7 @@ from simulator.step_time.linear import LinearStepTime
 from tests.policy_cases import WatchedRequest
 from tests.property.test_leaps import assert_same_run, run
 from tests.scenarios_random import PS_PER_MS, Case, workloads
+from workloads.workload import Workload
 
 FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -147,11 +149,11 @@ def test_parallel_samples_save_what_the_prompt_holds() -> None:
     """Ample memory, equal requests: saved / (held + saved) is the ratio of the closed forms, summed over the steps."""
     prompt, output, n, size = 37, 50, 4, 16
     load = replace(
-        simulator.cluster.Workload.from_columns([0] * 5, [prompt] * 5, [output] * 5),
+        Workload.from_columns([0] * 5, [prompt] * 5, [output] * 5),
         sequences=np.full(5, n, dtype=np.int64),
     )
     engine = EngineConfig(1024, 64, 1024, enable_chunked_prefill=False, policy=VllmV0Policy())
-    log = simulator.cluster.simulate(load, engine, PagedPool(1000, size), LinearStepTime(PS_PER_MS, 0, 0))
+    log = simulate(load, engine, PagedPool(1000, size), LinearStepTime(PS_PER_MS, 0, 0))
     shared = prompt // size
     held, saved = -(-prompt // size), 0  # the prefill
     for tokens in range(prompt + 1, prompt + output):
@@ -165,13 +167,13 @@ def test_the_draws_of_a_search_depend_on_nothing_but_its_name() -> None:
 
     def saved(rows: int, name: str) -> int:
         load = replace(
-            simulator.cluster.Workload.from_columns([0] * rows, [20] * rows, [60] * rows),
+            Workload.from_columns([0] * rows, [20] * rows, [60] * rows),
             sequences=np.full(rows, 4, dtype=np.int64),
             beam=np.full(rows, True),
             request_ids=[name, "x", "y"][:rows],
         )
         engine = EngineConfig(1024, 64, 1024, enable_chunked_prefill=False, policy=VllmV0Policy())
-        log = simulator.cluster.simulate(load, engine, PagedPool(1000, 4), LinearStepTime(PS_PER_MS, 0, 0))
+        log = simulate(load, engine, PagedPool(1000, 4), LinearStepTime(PS_PER_MS, 0, 0))
         return int(log.replicas[0].segment_columns()["saved_slots"].sum())
 
     assert saved(1, "a") == saved(1, "a") != saved(1, "b")

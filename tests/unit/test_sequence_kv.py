@@ -109,7 +109,7 @@ def test_beams_that_all_follow_themselves_are_parallel_samples() -> None:
 
 
 def test_neutral_beams_part_as_the_theory_of_descent_says() -> None:
-    """B = 1: after a fork two beams share all blocks with probability 1/2 (one parent), else their tails stay as they are.
+    """B = 1: after a fork two beams share all blocks with probability 1/2 (one parent), else they keep their tails.
 
     So the mean tail after a fork is E = 1/2 (E + 1) = 1.
     """
