@@ -36,7 +36,8 @@ class WindowSums:
         for seq in gone:
             del self._decoders[seq]
         out = {request.seq for request in skipped}
-        contexts = [r.computed_at(step) + 1 for seq, r in self._decoders.items() if seq not in out]
+        active = [r for seq, r in self._decoders.items() if seq not in out]
+        contexts = [r.computed_at(step) + 1 for r in active for _ in range(r.sequences)]
         steps = most
         sums = []
         for window in self.windows:
