@@ -79,7 +79,7 @@ def build_deployment(settings: ScenarioSettings) -> Deployment:
         held = with_weight_dtype(model, resolved.weight_dtype)
         step_time = _step_time(settings, held, gpu, parallelism, resolved)
     engine = with_sizes(settings.engine, resolved)
-    found, more = engine_config(engine, layout, gpu)
+    found, more = engine_config(engine, layout, gpu, settings.seed)
     windows_note = (*_windows_note(settings.engine, model), *groups_note(pool))
     return Deployment(
         replace(settings, engine=engine),

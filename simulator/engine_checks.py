@@ -61,7 +61,7 @@ def _check_values(document: Document, engine: dict[str, Any], name: str, preset:
         return
     steps = ("engine", "enable_prefix_caching")
     if preset.prefix_caching is None:
-        what = f"engine.enable_prefix_caching: prefix caching of preset {name} is not simulated in this version"
+        what = f"engine.enable_prefix_caching: preset {name} is simulated without prefix caching"
         able = ", ".join(other for other in NAMES if PRESETS[other].prefix_caching is not None)
         _refuse(document, steps, what, f"set enable_prefix_caching: false, or use preset: {able}")
     if kind == "contiguous":

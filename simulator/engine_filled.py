@@ -50,9 +50,6 @@ def _caching(engine: EngineSettings, preset: EnginePreset, *, paged: bool) -> tu
         return True, [f"enable_prefix_caching = true ({preset.sizes}'s default)"]
     if preset.prefix_caching:
         return False, ["enable_prefix_caching = false (a contiguous cache shares nothing between requests)"]
-    if preset.caches:
-        why = f"{preset.title} caches prefixes by default; this is not simulated in this version"
-        return False, [f"enable_prefix_caching = false ({why})"]
     return False, []
 
 
@@ -72,23 +69,27 @@ def with_sizes(engine: EngineSettings, resolved: Resolved) -> EngineSettings:
     return replace(engine, **{key: getattr(resolved, key) for key in SIZES})
 
 
-def engine_config(engine: EngineSettings, layout: KvLayout, gpu: GpuSpec | None) -> tuple[EngineConfig, list[str]]:
+def engine_config(
+    engine: EngineSettings, layout: KvLayout, gpu: GpuSpec | None, seed: int
+) -> tuple[EngineConfig, list[str]]:
     """What the scheduler is told, and what was assumed for it; ``engine`` has no gap left."""
     shared = {f.name for f in fields(EngineConfig)} & {f.name for f in fields(EngineSettings)}
     given = {name: getattr(engine, name) for name in shared if getattr(engine, name) is not None}
     if given.get("prefix_cache_retention_interval") == "none":
         given["prefix_cache_retention_interval"] = None
-    policy, notes = _policy(engine, layout, gpu)
+    policy, notes = _policy(engine, layout, gpu, seed)
     return EngineConfig(**given, policy=policy), notes
 
 
-def _policy(engine: EngineSettings, layout: KvLayout, gpu: GpuSpec | None) -> tuple[Policy, list[str]]:
+def _policy(engine: EngineSettings, layout: KvLayout, gpu: GpuSpec | None, seed: int) -> tuple[Policy, list[str]]:
     """The preset's policy, with the settings that bear its fields' names, and what swapping costs."""
     cls = preset_of(engine).policy
     names = {f.name for f in fields(cls)}
     values = {name: getattr(engine, name) for name in names & {f.name for f in fields(EngineSettings)}}
     values = {name: value for name, value in values.items() if value is not None}
     notes = []
+    if "beam_seed" in names:
+        values["beam_seed"] = seed
     if "swap_blocks" in names:
         assert engine.swap_space is not None  # with_defaults
         speed = gpu.pcie_bytes_per_s if gpu else _PCIE_BYTES_PER_S

@@ -51,8 +51,7 @@ class EnginePreset:
         keys: settings that it knows besides ``COMMON``.
         defaults: of its settings; a run lists those that were left out.
         allocator: its cache; ``allocators`` are the kinds that it can run over.
-        prefix_caching: what it does by default; None where its cache is not simulated with prefix caching.
-        caches: whether the real system caches prefixes by default.
+        prefix_caching: what it does by default; None where it is simulated without.
         null_block: whether one block of the pool is never used (vLLM v1).
         windows: whether sliding-window layers give up what they no longer see.
         whole_prompts: a step computes whole prompts only.
@@ -69,7 +68,6 @@ class EnginePreset:
     allocator: PagedAllocator | ContiguousAllocator = field(default_factory=PagedAllocator)
     allocators: tuple[str, ...] = ("paged",)
     prefix_caching: bool | None = None
-    caches: bool = False
     null_block: bool = False
     windows: bool = False
     whole_prompts: bool = False
@@ -90,7 +88,6 @@ _VLLM = EnginePreset(
     defaults={"async_scheduling": True},
     allocators=("paged", "contiguous"),
     prefix_caching=True,
-    caches=True,
     null_block=True,
     windows=True,
 )
@@ -124,8 +121,14 @@ PRESETS: dict[str, EnginePreset] = {
         title="vLLM v0 (2023 to 2025)",
         policy=VllmV0Policy,
         sizes="vllm-v0",
-        keys=_names("enable_chunked_prefill watermark swap_space preemption_mode"),
-        defaults={"enable_chunked_prefill": False, "watermark": 0.01, "swap_space": 4.0, "preemption_mode": "auto"},
+        keys=_names("enable_chunked_prefill watermark swap_space preemption_mode release beam_diversity"),
+        defaults={
+            "enable_chunked_prefill": False,
+            "watermark": 0.01,
+            "swap_space": 4.0,
+            "preemption_mode": "auto",
+            "release": "2024",
+        },
         graphs_in_budget=False,
     ),
     "sglang": EnginePreset(
@@ -135,7 +138,7 @@ PRESETS: dict[str, EnginePreset] = {
         memory="sglang",
         keys=_names("enable_chunked_prefill schedule_policy schedule_conservativeness max_prefill_tokens ignore_eos"),
         defaults={"schedule_policy": "fcfs", "schedule_conservativeness": 1.0, "max_prefill_tokens": 16384},
-        caches=True,
+        prefix_caching=True,
     ),
     "trtllm": EnginePreset(
         title="TensorRT-LLM",
@@ -148,7 +151,7 @@ PRESETS: dict[str, EnginePreset] = {
             "capacity_scheduler_policy": "guaranteed_no_evict",
             "context_chunking_policy": "first_come_first_served",
         },
-        caches=True,
+        prefix_caching=True,
     ),
     "orca-max": replace(_ORCA, title="Orca (Max)", allocator=ContiguousAllocator(reservation="max", fit="buddy")),
     "orca-pow2": replace(_ORCA, title="Orca (Pow2)", allocator=ContiguousAllocator(reservation="pow2", fit="buddy")),

@@ -45,6 +45,8 @@ class EngineSettings:
     Attributes:
         version: of vLLM's rules: "0.33", or "2025" (0.8 to 0.13).
         prefix_cache_retention_interval: "none" is vLLM's None.
+        release: of vLLM v0's rules: "2024", or "2023-06" (0.1, the paper's).
+        beam_diversity: probability that a beam goes on from its own text; else its parent is any beam.
         swap_space: GiB of CPU memory a GPU for the blocks of preempted requests (vLLM v0).
     """
 
@@ -78,6 +80,8 @@ class EngineSettings:
     # vLLM v0
     swap_space: Annotated[float, Ge(0), Le(1 << 20)] | None = None
     preemption_mode: Literal["auto", "recompute", "swap"] | None = None
+    release: Literal["2024", "2023-06"] | None = None
+    beam_diversity: Annotated[float, Ge(0), Le(1)] | None = None
     # SGLang
     schedule_policy: Literal["fcfs", "lpm"] | None = None
     schedule_conservativeness: Annotated[float, Gt(0), Le(100)] | None = None

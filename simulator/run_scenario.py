@@ -27,14 +27,13 @@ from simulator.errors import DoesNotFitError, InputError, KvplanError
 from simulator.expectations import judge_expectations
 from simulator.memory_budget import MemoryBudget
 from simulator.metrics import MetricsOptions
-from simulator.random_streams import Streams
 from simulator.result import SCHEMA_VERSION, ResultContext, result_dict
 from simulator.run_log import RunLog
 from simulator.scenario import Scenario
 from simulator.scenario_resolved import plain, scenario_sha256
+from simulator.scenario_workload import nothing_shared, scenario_workload
 from simulator.step_time.roofline import Roofline
 from simulator.unserved import unserved_error
-from workloads.build import build_workload
 from workloads.errors import WorkloadError
 from workloads.workload import RequestClass, Workload
 
@@ -62,7 +61,7 @@ def build(scenario: Scenario) -> Built:
     """
     try:
         deployment = build_deployment(scenario.settings)
-        workload = build_workload(deployment.settings.workload, Streams(deployment.settings.seed))
+        workload = scenario_workload(deployment)
         warnings = [*deployment.warnings, *check_lengths(workload, deployment.engine.max_model_len)]
     except (KvplanError, WorkloadError) as error:
         raise scenario.located(error) from None
@@ -70,7 +69,7 @@ def build(scenario: Scenario) -> Built:
         *scenario.settings.assumptions,
         *scenario.notes,
         *deployment.assumptions,
-        *_nothing_shared(deployment, workload),
+        *nothing_shared(deployment, workload),
     )
     assumptions = tuple(dict.fromkeys(notes))  # a resolved scenario brings some of them along
     resolved = plain(replace(deployment.settings, assumptions=assumptions))
@@ -96,17 +95,6 @@ def check_lengths(workload: Workload, max_model_len: int) -> list[str]:
         f"{too_long} of {len(workload)} prompts are longer than the context of {max_model_len} tokens and are "
         f"rejected, as the real server does (engine.max_model_len: {needed} takes them all)"
     ]
-
-
-def _nothing_shared(deployment: Deployment, workload: Workload) -> tuple[str, ...]:
-    """Said where prefix caching is on and has nothing to find."""
-    if not deployment.engine.enable_prefix_caching or workload.segments is not None:
-        return ()
-    return (
-        "prefix caching is on, and nothing in the workload says which tokens requests share (a prefix, sessions, a "
-        "trace with hash ids): every prompt counts as unlike all others, so that only a preempted request finds its "
-        "own blocks again",
-    )
 
 
 def run(built: Built, *, stepwise: bool = False, progress: Progress | None = None) -> RunLog:

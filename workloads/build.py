@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -35,5 +36,11 @@ def build_workload(
     """
     check_workload(config, where)
     if config.trace is not None:
-        return workload_from_trace(config, config.trace, streams, base_dir=base_dir, where=where)
-    return synthesize(config, streams, base_dir=base_dir, where=where)
+        found = workload_from_trace(config, config.trace, streams, base_dir=base_dir, where=where)
+    else:
+        found = synthesize(config, streams, base_dir=base_dir, where=where)
+    sequences = max(config.n, config.beam_width)
+    if sequences == 1:
+        return found
+    searched = np.full(len(found), config.beam_width > 1)
+    return replace(found, sequences=np.full(len(found), sequences, dtype=np.int64), beam=searched)

@@ -14,6 +14,7 @@ from workloads.sessions import Sessions, check_sessions
 from workloads.traces.config import TraceConfig, check_trace
 
 _BY_KIND = {"discriminator": "kind"}
+MOST_SEQUENCES = 1024
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class WorkloadConfig:
         classes: parts of the load with their own SLO, priority, lengths or arrivals.
         max_concurrency: at most this many requests in flight, whatever the arrivals (vLLM's ``--max-concurrency``).
         priority: of requests without a class; lower is more important.
+        n: answers that each request asks for (parallel sampling), all as long as ``output_tokens`` says.
+        beam_width: sequences of a beam search, of which a request keeps so many at every token.
     """
 
     num_requests: int | None = None
@@ -43,6 +46,8 @@ class WorkloadConfig:
     classes: tuple[ClassConfig, ...] = ()
     max_concurrency: int | None = None
     priority: int = 0
+    n: int = 1
+    beam_width: int = 1
 
 
 def check_workload(config: WorkloadConfig, where: str = "workload") -> None:
@@ -54,6 +59,7 @@ def check_workload(config: WorkloadConfig, where: str = "workload") -> None:
     if config.max_concurrency is not None:
         a_count(config.max_concurrency, f"{where}.max_concurrency")
     a_count(config.priority, f"{where}.priority", at_least=-(2**31))
+    _check_sequences(config, where)
     if config.arrivals is not None:
         check_arrivals(config.arrivals, f"{where}.arrivals")
         if isinstance(config.arrivals, ClosedLoop) and config.max_concurrency is not None:
@@ -66,6 +72,25 @@ def check_workload(config: WorkloadConfig, where: str = "workload") -> None:
         _check_synthetic(config, where)
     else:
         _check_traced(config, config.trace, where)
+
+
+def _check_sequences(config: WorkloadConfig, where: str) -> None:
+    """Requests of several sequences."""
+    for name in ("n", "beam_width"):
+        count = getattr(config, name)
+        a_count(count, f"{where}.{name}", at_most=MOST_SEQUENCES)
+        if count > 1 and (config.session is not None or any(part.session is not None for part in config.classes)):
+            raise WorkloadError(
+                "a session's next turn continues one answer, and here a request asks for several",
+                where=f"{where}.{name}",
+                remedy=f"set {name}: 1, or leave out session",
+            )
+    if config.n > 1 and config.beam_width > 1:
+        raise WorkloadError(
+            "a request samples n answers or searches with beams, not both",
+            where=f"{where}.beam_width",
+            remedy="leave out n or beam_width",
+        )
 
 
 def _check_part(part: WorkloadConfig | ClassConfig, where: str) -> None:

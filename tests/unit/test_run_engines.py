@@ -112,3 +112,26 @@ def test_a_hybrid_model_has_a_group_for_its_windows(run: Run, tmp_path: Path) ->
     assert "2 KV groups share the blocks (1 with blocks of 16 tokens and a window of 128, 1 with blocks of 16" in said
     run("--stepwise", out="steps", text=SCENARIO.replace("llama-3.1-8b", "gpt-oss-20b"))
     same_bytes(tmp_path / "hybrid", tmp_path / "steps")
+
+
+def test_several_answers_share_the_prompt_in_vllm_v0_and_are_requests_elsewhere(run: Run, tmp_path: Path) -> None:
+    text = SCENARIO.replace("num_gpu_blocks_override: 400", "max_total_tokens: 40000, preset: PRESET")
+    shares = {}
+    for preset in ("vllm-v0", "orca-oracle", "vllm"):
+        done = run("--set", "workload.n=3", out=preset, text=text.replace("PRESET", preset))
+        assert done.exit_code == 0, done.stderr
+        result = result_of(tmp_path / preset)
+        shares[preset] = result["kv"]["mean_utilization"]  # type: ignore[index]
+        assert result["completed"] == (60 if preset == "vllm-v0" else 180)
+        assert ("is a request of its own" in str(result["assumptions"])) == (preset != "vllm-v0")
+    assert shares["vllm-v0"] < shares["orca-oracle"]
+    assert result_of(tmp_path / "vllm")["prefix_cache_hit_rate"] > 0  # type: ignore[operator]
+
+
+def test_beams_of_one_text_share_its_blocks(run: Run, tmp_path: Path) -> None:
+    text = SCENARIO.replace("num_gpu_blocks_override: 400", "num_gpu_blocks_override: 4000, preset: vllm-v0")
+    used = {}
+    for key in ("n", "beam_width"):
+        assert run("--set", f"workload.{key}=4", out=key, text=text).exit_code == 0
+        used[key] = result_of(tmp_path / key)["kv"]["mean_utilization"]  # type: ignore[index]
+    assert used["beam_width"] < used["n"]
