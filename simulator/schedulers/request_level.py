@@ -18,7 +18,8 @@ class RequestLevel(FirstCome):
     as large as all prompts together means none), and generation begins when the last prompt is done. Nobody joins
     a batch under way. A member that has generated all its tokens is FINISHED, yet it keeps its slots and its place
     in ``running``: all members are returned to their clients, and all slots freed, when the last one is done.
-    A finished member costs no computing: the padded rows of FasterTransformer's linear layers are left out.
+    ``first_token_ps`` is when the first token was computed, not when the client had it. A finished member costs no
+    computing: the padded rows of FasterTransformer's linear layers are left out.
 
     Over a paged cache, where growth can run out, the last admitted member that still generates is preempted by
     recompute and joins the next batch, at its head.

@@ -211,7 +211,7 @@ def make_compared(config: Any, kv: Any) -> Compared:
 
 @pytest.mark.parametrize("chunking", ["first_come_first_served", "equal_progress"])
 @pytest.mark.parametrize("capacity", ["guaranteed_no_evict", "max_utilization", "static_batch"])
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_every_pass_decides_as_the_twin(capacity: Any, chunking: Any, data: st.DataObject) -> None:
     case = data.draw(policy_cases(TrtLlmPolicy(capacity, chunking), [paged]))

@@ -43,14 +43,14 @@ def admitted(pool: PoolConfig, lengths: list[tuple[int, int]], max_model_len: in
 
 
 @pytest.mark.parametrize("fit", get_args(Fit))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(LENGTHS, st.integers(128, 1000))
 def test_oracle_admits_as_many_as_pow2_and_pow2_as_max(fit: Fit, lengths: list[tuple[int, int]], slots: int) -> None:
     counts = {kind: admitted(ContiguousPool(slots, kind, fit), lengths) for kind in get_args(Reservation)}
     assert counts["oracle"] >= counts["pow2"] >= counts["max"] >= 1
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(LENGTHS, st.integers(1, 12), st.integers(61, 200), st.integers(0, 50))
 def test_blocks_as_long_as_the_context_admit_what_max_reservation_admits(
     lengths: list[tuple[int, int]], blocks: int, context: int, longer: int
@@ -63,7 +63,7 @@ def test_blocks_as_long_as_the_context_admit_what_max_reservation_admits(
     assert beyond == whole <= admitted(ContiguousPool(blocks * size, "max"), lengths, context)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(LENGTHS, st.integers(128, 1000))
 def test_blocks_of_one_token_admit_at_least_what_any_reservation_admits(
     lengths: list[tuple[int, int]], slots: int
@@ -75,7 +75,7 @@ def test_blocks_of_one_token_admit_at_least_what_any_reservation_admits(
 
 
 @pytest.mark.parametrize("system", [s for s in systems() if s.values[0].pool is paged and not s.values[0].caching])  # type: ignore[attr-defined]
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.data())
 def test_blocks_of_one_token_waste_nothing(system: System, data: st.DataObject) -> None:
     """At every step of a run the slots held are the tokens stored, where no prompt takes several steps."""

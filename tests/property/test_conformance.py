@@ -20,7 +20,7 @@ LOOSE_BUDGET = ("request-level", "iteration-level", "vllm-v0", "sglang")
 WHOLE_PROMPTS = ("iteration-level", "sglang")
 """Who lets a lone prompt exceed the budget."""
 
-FEW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def limits_hold(scheduler: Scheduler, plan: Plan, step: int) -> None:

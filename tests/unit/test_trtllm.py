@@ -194,7 +194,7 @@ def test_a_chunk_smaller_than_a_block_is_refused() -> None:
 @pytest.mark.parametrize(
     "policy", [NO_EVICT, STATIC_BATCH, replace(NO_EVICT, context_chunking_policy="equal_progress")]
 )
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_who_reserves_to_the_end_is_never_paused(policy: TrtLlmPolicy, data: st.DataObject) -> None:
     log = run_case(data.draw(policy_cases(policy, [paged])), stepwise=False)
