@@ -27,6 +27,7 @@ class Chat:
     joined_step: int = 0
     seq: int = 0
     sequences: int = 1
+    beam: bool = False
 
     def __post_init__(self) -> None:
         self.final_tokens = self.final_tokens or self.prompt_tokens + self.output_tokens - 1

@@ -127,7 +127,7 @@ class CachingKv(CountingKv):
 
     def _chain(self, row: int) -> PrefixChain:
         if self._head is None or self._head[0] != row:  # whoever stands at the head of the queue asks again and again
-            self._head = (row, self._hashes.chain(row))
+            self._head = (row, self._hashes.chain(row, self._shared[row] * self.block_size))
         return self._head[1]
 
     def admit(self, holder: Holder, known_tokens: int, first_tokens: int, others_run: bool) -> bool:
@@ -169,6 +169,7 @@ class CachingKv(CountingKv):
         assert private == run.end - run.start - 1, "a row comes back with fewer tokens than it had"
         left = self._free.single_out(run)
         self._shared[run.row] = table.shared = ALL
+        self._head = None
         table.chain = self._chain(run.row)
         self._named.add(left, table.chain, run.end - 1, references=0)
         self._settle_named(table, run.end - 1)

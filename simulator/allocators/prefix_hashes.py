@@ -58,8 +58,8 @@ class PrefixHashes:
         self._content = content
         self._nodes: dict[tuple[int, int, str, int], int] = {}
 
-    def chain(self, row: int) -> PrefixChain:
-        """The prefixes of a row: its prompt, then its whole answer."""
+    def chain(self, row: int, most_tokens: int | None = None) -> PrefixChain:
+        """The prefixes of a row: its prompt, then its whole answer; or at least those of ``most_tokens`` tokens."""
         nodes = self._nodes
         ends: list[int] = []
         chain: list[int] = []
@@ -74,4 +74,6 @@ class PrefixHashes:
             tokens += length
             ends[-1] = tokens
             open_stream, open_end = stream, start + length
+            if most_tokens is not None and tokens >= most_tokens:
+                break
         return PrefixChain(ends, chain)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
 from simulator.allocators.content import TokenContent
+from workloads.workload import Segment, Workload
 
 SEVERAL = -1
 
@@ -24,21 +28,46 @@ class SharedContent:
         ids = workload.request_ids
         if workload.segments is None and (ids is None or len(set(ids)) == len(ids)):
             return  # private prompts, private answers
-        names = [content.segments(row) for row in range(len(workload))]
-        named_by: dict[str, int] = {}  # stream -> the row that names it, or SEVERAL
-        for row, segments in enumerate(names):
-            for stream, _, length in segments:
-                if length and named_by.setdefault(stream, row) != row:
-                    named_by[stream] = SEVERAL
+        shared = _shared_streams(workload)
         answers = []
-        for row, segments in enumerate(names):
-            shared = 0
-            for stream, _, length in segments:
-                if length and named_by[stream] != SEVERAL:
-                    break
-                shared += length
-            if shared:
-                self.tokens[row] = shared
-            if shared > workload.prompt_tokens[row]:
-                answers.append(row)
+        for row in range(len(workload)) if shared else ():
+            tokens = _leading(content.segments(row), shared)
+            if tokens:
+                self.tokens[row] = tokens
+                if tokens > workload.prompt_tokens[row]:
+                    answers.append(row)
         self.answers = frozenset(answers)
+
+
+def _shared_streams(workload: Workload) -> set[str]:
+    """The streams that several rows name, each row's answer and unnamed prompt included."""
+    named_by: dict[str, int] = {}  # stream -> the row whose prompt names it, or SEVERAL
+    prompts = workload.segments if workload.segments is not None else [None] * len(workload)
+    for row, segments in enumerate(prompts):
+        for stream, _, _ in segments or ():
+            if named_by.setdefault(stream, row) != row:
+                named_by[stream] = SEVERAL
+    shared = {stream for stream, row in named_by.items() if row == SEVERAL}
+    for row, segments in enumerate(prompts):
+        name = workload.request_id(row)
+        own = (f"o:{name}",) if segments is not None else (f"o:{name}", f"p:{name}")
+        shared.update(stream for stream in own if named_by.get(stream, row) != row)
+    shared.update(_of_doubled_ids(workload))
+    return shared
+
+
+def _of_doubled_ids(workload: Workload) -> Iterable[str]:
+    if workload.request_ids is not None:
+        for name, rows in Counter(workload.request_ids).items():
+            if rows > 1:
+                yield from (f"p:{name}", f"o:{name}")
+
+
+def _leading(segments: Iterable[Segment], shared: set[str]) -> int:
+    """Tokens before the first that is in no shared stream."""
+    tokens = 0
+    for stream, _, length in segments:
+        if length and stream not in shared:
+            break
+        tokens += length
+    return tokens

@@ -85,7 +85,7 @@ class Pair:
         content, chats = chats_of(workload)
         self.chats = [(chat, Chat(chat.row, chat.prompt_tokens, chat.output_tokens)) for chat in chats]
         watermark, full = float(rng.choice([0.0, 0.1])), bool(rng.integers(2))
-        self.caches = (
+        self.caches: tuple[KvCache, KvCache] = (
             exact(blocks, size, LIMIT, content, watermark, full, self.lag),
             CachingKv(
                 blocks,

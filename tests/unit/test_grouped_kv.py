@@ -136,6 +136,13 @@ def test_hits_that_nobody_holds_need_room_in_the_free_queue() -> None:
         kv.check()
 
 
+def test_hits_that_others_hold_cost_nothing() -> None:
+    kv, (a, b, _) = cache(SAME_64, blocks=6)
+    admit(kv, a)
+    assert kv.free_units == 1
+    assert admit(kv, b) == 48, "one new block is needed, and one is free"
+
+
 def test_the_watermark_stays_free_beside_others_only() -> None:
     kv, (a, b) = cache([64, 32], blocks=20, watermark=0.85)  # keeps int(17.0) of 19 blocks
     assert admit(kv, b, others=True) == 0
@@ -277,6 +284,19 @@ def test_block_sizes_may_differ_and_hits_end_where_all_blocks_do() -> None:
     assert kv.table(c, 0)[:6] == kv.table(a, 0)[:6]
     assert kv.table(c, 1)[:3] == [0, *kv.table(a, 1)[1:3]]
     kv.check()
+
+
+def test_a_window_is_hit_only_where_the_blocks_of_all_groups_end() -> None:
+    """The window group's blocks of 4 are cached up to 28; full attention's blocks of 8 end at 24."""
+    kv, (a, b) = cache([(("s", 0, 30),), (("s", 0, 31),)], groups=(KvGroupShape(8), KvGroupShape(4, 6)))
+    admit(kv, a)
+    assert [kv.table(a, 1)[index] in _hashed(kv) for index in range(8)] == [False] * 4 + [True] * 2 + [False] * 2
+    assert admit(kv, b) == 24
+    kv.check()
+
+
+def _hashed(kv: GroupedKv) -> set[int]:
+    return {block for block, content in enumerate(kv.blocks.hash_of) if content is not None}
 
 
 def test_sizes_that_cannot_be_are_refused() -> None:
