@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from simulator.cli.console import Json, Quiet, print_json
 from simulator.errors import InputError
 
+if TYPE_CHECKING:
+    from simulator.catalog.engine_files import EngineRules
+
 app = typer.Typer(no_args_is_help=True, help="The catalogue, with the source of every number.", rich_markup_mode=None)
 
 _GPU_CLASSES = ("l4", "h100-sxm-80gb", "b200-sxm-180gb")
 """Engines choose defaults by the GPU's memory: one GPU of each class."""
-
-_ENGINE_SOURCES = {
-    "vllm": "vLLM 0.33.0, commit 4ba787ec9: engine/arg_utils.py",
-    "sglang": "SGLang 0.5.23: server_args.py",
-    "trtllm": "TensorRT-LLM: defaults as documented for llm_args",
-}
 
 Name = Annotated[str | None, typer.Argument(help="One entry; all where it is left out.")]
 
@@ -62,25 +59,70 @@ def models(name: Name = None, as_json: Json = False, quiet: Quiet = False) -> No
 
 @app.command("engines")
 def engines(name: Name = None, as_json: Json = False, quiet: Quiet = False) -> None:
-    """Engines: their defaults on each class of GPU."""
-    from simulator.catalog import find_gpu
-    from simulator.engine_defaults import ENGINES, engine_defaults
+    """Engines: the rules of every preset, how we know each, and the defaults on each class of GPU."""
+    from simulator.catalog.engine_files import EVIDENCE, engine_rules
+    from simulator.engine_presets import PRESETS
     from simulator.suggestions import did_you_mean
 
-    if name and name not in ENGINES:
-        raise InputError(f"no engine is called {name!r}", where="catalog engines", remedy=did_you_mean(name, ENGINES))
-    found = {
-        engine: {gpu: engine_defaults(engine, find_gpu(gpu)) for gpu in _GPU_CLASSES}
-        for engine in ([name] if name else ENGINES)
-    }
+    known = engine_rules()
+    if name and name not in known:
+        raise InputError(f"no engine is called {name!r}", where="catalog engines", remedy=did_you_mean(name, known))
+    names = [name] if name else [preset for preset in PRESETS if preset in known]
     if as_json:
-        print_json({"engines": {e: {"source": _ENGINE_SOURCES[e], "defaults": rows} for e, rows in found.items()}})
+        print_json({"evidence": EVIDENCE, "engines": {each: _engine(each) for each in names}})
         return
-    for engine, rows in found.items():
-        print(f"{engine} ({_ENGINE_SOURCES[engine]})")
-        print(f"  {'on':<28}" + "".join(f"{gpu:>18}" for gpu in rows))
-        for key in next(iter(rows.values())):
-            print(f"  {key:<28}" + "".join(f"{defaults[key]:>18}" for defaults in rows.values()))
+    for each in names:
+        print(f"{each}: {PRESETS[each].title}")
+        _print_defaults(_defaults(each))
+        _print_rules(known[each])
+        print()
+    print("how we know: " + "; ".join(f"{kind} = {words}" for kind, words in EVIDENCE.items()))
+
+
+def _engine(preset: str) -> dict[str, Any]:
+    from simulator.catalog.engine_files import engine_rules
+    from simulator.engine_presets import PRESETS
+
+    found = engine_rules()[preset]
+    return {
+        "title": PRESETS[preset].title,
+        "source": found.sources[0],
+        "sources": list(found.sources),
+        "defaults": _defaults(preset),
+        "settings": dict(PRESETS[preset].defaults),
+        "rules": [dataclasses.asdict(rule) for rule in found.rules],
+        "evidence": found.counts(),
+        "not_simulated": list(found.not_simulated),
+    }
+
+
+def _defaults(preset: str) -> dict[str, dict[str, Any]]:
+    """Sizes by default, by GPU."""
+    from simulator.catalog import find_gpu
+    from simulator.engine_defaults import engine_defaults
+    from simulator.engine_presets import PRESETS
+
+    return {gpu: engine_defaults(PRESETS[preset].sizes, find_gpu(gpu)) for gpu in _GPU_CLASSES}
+
+
+def _print_defaults(rows: dict[str, dict[str, Any]]) -> None:
+    print(f"  {'defaults on':<28}" + "".join(f"{gpu:>18}" for gpu in rows))
+    for key in next(iter(rows.values())):
+        print(f"  {key:<28}" + "".join(f"{defaults[key]:>18}" for defaults in rows.values()))
+
+
+def _print_rules(found: EngineRules) -> None:
+    from textwrap import fill
+
+    counts = ", ".join(f"{count} {kind}" for kind, count in found.counts().items() if count)
+    print(f"  rules: {len(found.rules)} ({counts})")
+    for rule in found.rules:
+        print(fill(rule.rule, 100, initial_indent=f"    {rule.evidence:<9} ", subsequent_indent=" " * 14))
+        print(f"{'':14}{rule.code}")
+    for words in found.not_simulated:
+        print(fill(words, 100, initial_indent="    not simulated: ", subsequent_indent=" " * 8))
+    for source in found.sources:
+        print(fill(source, 100, initial_indent="  source: ", subsequent_indent=" " * 4))
 
 
 def _model(model: Any) -> dict[str, Any]:
