@@ -191,13 +191,14 @@ def test_a_chunk_smaller_than_a_block_is_refused() -> None:
         run(NO_EVICT, blocks(4), [(4, 2)], budget=3)
 
 
+@pytest.mark.parametrize("caching", [False, True])
 @pytest.mark.parametrize(
     "policy", [NO_EVICT, STATIC_BATCH, replace(NO_EVICT, context_chunking_policy="equal_progress")]
 )
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
-def test_who_reserves_to_the_end_is_never_paused(policy: TrtLlmPolicy, data: st.DataObject) -> None:
-    log = run_case(data.draw(policy_cases(policy, [paged])), stepwise=False)
+def test_who_reserves_to_the_end_is_never_paused(policy: TrtLlmPolicy, caching: bool, data: st.DataObject) -> None:
+    log = run_case(data.draw(policy_cases(policy, [paged], caching=caching)), stepwise=False)
     assert not log.request_columns()["preemptions"].any()
 
 
