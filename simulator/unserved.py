@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from simulator.allocators.pools import ContiguousPool
+from simulator.allocators.content import TokenContent
+from simulator.allocators.pools import ContiguousPool, PagedPool, make_cache
 from simulator.deployment import Deployment
 from simulator.errors import DoesNotFitError, InputError, KvplanError
 from workloads.workload import Workload
+
+if TYPE_CHECKING:
+    from simulator.allocators.sequence_kv import SequenceKv
 
 
 def serves_nobody(result: dict[str, Any]) -> bool:
@@ -32,7 +37,7 @@ def unserved_error(deployment: Deployment, workload: Workload) -> KvplanError:
         )
     pool = deployment.pool
     held = f"reserves a run of {engine.max_model_len} tokens at most" if isinstance(pool, ContiguousPool) else "grows"
-    where, remedy = _larger_pool(deployment, largest)
+    where, remedy = _larger_pool(deployment, workload, largest)
     return DoesNotFitError(
         f"no request can be served: the KV pool holds {deployment.pool_slots} tokens, and a request {held} "
         f"({smallest} to {largest} tokens at its end)",
@@ -41,7 +46,7 @@ def unserved_error(deployment: Deployment, workload: Workload) -> KvplanError:
     )
 
 
-def _larger_pool(deployment: Deployment, largest: int) -> tuple[str, str]:
+def _larger_pool(deployment: Deployment, workload: Workload, largest: int) -> tuple[str, str]:
     """(the setting that made the pool small, its value that takes every request of the workload)."""
     pool, engine = deployment.pool, deployment.settings.engine
     block_size = engine.block_size or 1
@@ -51,8 +56,9 @@ def _larger_pool(deployment: Deployment, largest: int) -> tuple[str, str]:
             slots = 1 << (slots - 1).bit_length()
         blocks = -(-slots // block_size)
     else:
-        slots = largest
-        blocks = -(-slots // block_size) + 1  # with the null block
+        blocks = _least_blocks(deployment, pool, workload, largest)
+        block_size = pool.block_size
+        slots = (blocks - pool.null_block) * block_size
     if engine.num_gpu_blocks_override is not None:
         return "engine.num_gpu_blocks_override", f"set num_gpu_blocks_override: {blocks} or more"
     if engine.max_total_tokens is not None:
@@ -63,3 +69,22 @@ def _larger_pool(deployment: Deployment, largest: int) -> tuple[str, str]:
     if isinstance(pool, ContiguousPool) and pool.fit == "buddy":
         return "engine.allocator", "set fit: first, which needs no power of two, or a smaller max_model_len"
     return "engine.max_model_len", f"set allocator: {{kind: paged}}, or max_model_len: {largest}"
+
+
+def _least_blocks(deployment: Deployment, pool: PagedPool, workload: Workload, largest: int) -> int:
+    """Blocks that the cache itself says are enough for the largest request, by its own rules."""
+    blocks = -(-largest // pool.block_size) + pool.null_block
+    if deployment.settings.mode == "admission":
+        return blocks
+    final = np.minimum(workload.prompt_tokens + workload.output_tokens, deployment.engine.max_model_len)
+    prompt = int(workload.prompt_tokens[final == largest].max())
+    content, sequences = TokenContent(workload), 1 if workload.sequences is None else int(workload.sequences.max())
+    while True:
+        cache = make_cache(replace(pool, num_gpu_blocks=blocks), deployment.engine, content)
+        if sequences > 1:
+            refused = cast("SequenceKv", cache).group_unservable(prompt, largest, sequences)
+        else:
+            refused = cache.unservable(prompt, largest)
+        if refused is None:
+            return blocks
+        blocks += 1 + blocks // 64

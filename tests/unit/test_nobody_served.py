@@ -35,6 +35,13 @@ CASES = [
     (3, ["engine.max_total_tokens=90"]),
     (3, ["engine.kv_cache_memory_bytes=3000000", "gpu=null", NO_GPU]),
     (3, ["engine.kv_cache_memory_bytes=3000000", "gpu=null", NO_GPU, CONTIGUOUS]),
+    (3, ["engine.num_gpu_blocks_override=7", "engine.preset=vllm-v0"]),
+    (3, ["engine.num_gpu_blocks_override=7", "engine.preset=vllm-v0", "workload.n=3"]),
+    (3, ["engine.num_gpu_blocks_override=90", "engine.preset=sglang"]),
+    (3, ["engine.max_total_tokens=90", "engine.preset=sglang", "engine.enable_prefix_caching=false"]),
+    (3, ["engine.num_gpu_blocks_override=3", "engine.preset=trtllm"]),
+    (3, ["engine.max_total_tokens=90", "engine.preset=orca-oracle"]),
+    (3, ["engine.num_gpu_blocks_override=9", "model=gpt-oss-20b"]),
     (2, ["engine.enable_chunked_prefill=false", "engine.max_num_batched_tokens=64", "engine.max_num_seqs=4"]),
     (2, ["engine.max_model_len=100"]),
 ]
@@ -62,7 +69,7 @@ def test_every_remedy_works(tmp_path: Path, code: int, patches: list[str]) -> No
     if whole.get("mode") == "admission":  # nobody leaves the pool, so that it need not take all at once
         assert whole["admitted"] > 0
     else:
-        assert whole["completed"] == 12
+        assert whole["completed"] == 12, whole["reject_reasons"]
 
 
 def test_of_several_variants_one_may_serve_nobody(tmp_path: Path) -> None:
