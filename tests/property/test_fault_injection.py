@@ -10,6 +10,7 @@ import simulator.cluster
 from simulator.allocators.content import TokenContent
 from simulator.allocators.kv_cache import Holder, KvCache
 from simulator.allocators.pools import ContiguousPool, PagedPool, PoolConfig, make_cache
+from simulator.allocators.sequence_kv import SequenceKv
 from simulator.cluster import simulate
 from simulator.run_log import RunLog, Status
 from simulator.schedulers.config import EngineConfig
@@ -21,8 +22,6 @@ MS = 1_000_000_000
 OPEN = {
     "vllm-v1-paged_with_null_block": "a pass that serves all together does not look at the answers",
     "vllm-v1-paged_with_null_block-caching": "a pass that serves all together does not look at the answers",
-    "vllm-v0-paged": "a refused growth is not noticed",
-    "vllm-v0-swap-6-1000000-paged": "a refused growth is not noticed",
     "sglang-token_pages": "a refused page raises",
     "sglang-lpm-paged-caching": "a refused page raises",
 }
@@ -49,6 +48,7 @@ class Faults:
 def faulty(kv: KvCache, faults: Faults) -> KvCache:
     """The cache, which now answers as before but for one refusal; a refusal changes nothing."""
     kind: Any = type(kv)
+    asks_first = isinstance(kv, SequenceKv)  # it answers for a request's growth before it is told to grow
 
     class Faulty(kind):  # type: ignore[misc]
         __slots__ = ()
@@ -62,7 +62,18 @@ def faulty(kv: KvCache, faults: Faults) -> KvCache:
             return not faults.strikes("extend") and super().extend(holder, tokens)
 
         def grow(self, holder: Holder, step: int) -> bool:
-            return not faults.strikes("grow") and super().grow(holder, step)
+            if not asks_first and faults.strikes("grow"):
+                return False
+            return bool(super().grow(holder, step))
+
+        def can_grow(self, holder: Holder) -> bool:
+            return not faults.strikes("can_grow") and super().can_grow(holder)
+
+        def can_swap_out(self, holder: Holder, tokens: int) -> bool:
+            return not faults.strikes("can_swap_out") and super().can_swap_out(holder, tokens)
+
+        def can_swap_in(self, holder: Holder) -> bool:
+            return not faults.strikes("can_swap_in") and super().can_swap_in(holder)
 
         def serve(self, step: int) -> bool:
             return not faults.strikes("serve") and super().serve(step)
