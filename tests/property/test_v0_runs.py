@@ -22,6 +22,7 @@ from simulator.schedulers.config import EngineConfig
 from simulator.schedulers.plan import Plan
 from simulator.schedulers.policies import VllmV0Policy
 from simulator.schedulers.vllm_v0 import VllmV0
+from simulator.step_time.base import UNBOUNDED_STEPS, Batch, Segment
 from simulator.step_time.linear import LinearStepTime
 from tests.policy_cases import WatchedRequest
 from tests.property.test_leaps import assert_same_run, run
@@ -178,3 +179,50 @@ def test_the_draws_of_a_search_depend_on_nothing_but_its_name() -> None:
 
     assert saved(1, "a") == saved(1, "a") != saved(1, "b")
     assert saved(2, "a") - saved(1, "a") == saved(1, "x")
+
+
+class WindowedTime:
+    """A step lasts as long as what the decodes see of the last 20 tokens, and the tokens computed."""
+
+    windows = (20,)
+
+    def segment(self, batch: Batch) -> Segment:
+        seen, growing = batch.windowed[0]
+        return Segment(PS_PER_MS + 1_000_000 * batch.tokens + 1_000 * seen, 1_000 * growing, UNBOUNDED_STEPS)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(v0_cases(groups=True))
+def test_windows_follow_decoders_that_pause_or_come_back(case: Case) -> None:
+    """Σ min(context, W) over the sequences that decode, whoever stood still, was swapped out or came back."""
+    seen: list[int] = []
+    wanted: list[int] = []
+
+    class Timed(WindowedTime):
+        def segment(self, batch: Batch) -> Segment:
+            seen.append(batch.windowed[0][0])
+            return super().segment(batch)
+
+    class Summed(VllmV0):
+        __slots__ = ()
+
+        def schedule(self, step: int, now_ps: int) -> Plan:
+            plan = super().schedule(step, now_ps)
+            if plan.batch.tokens:
+                skipped = {request.row for request in plan.skipped}
+                running = [r for r in self.running.values() if r.state is RequestState.DECODING and plan.decodes]
+                active = [r for r in running if r.row not in skipped]
+                wanted.append(sum(min(r.computed_at(step) + 1, 20) * r.sequences for r in active))
+            return plan
+
+    def make_summed(config: EngineConfig, kv: KvCache) -> Summed:
+        return Summed(config, kv)
+
+    times = []
+    for stepwise in (False, True):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(simulator.cluster, "make_scheduler", make_summed)
+            log = simulate(case.workload, case.engine, case.pool, Timed(), stepwise=stepwise, max_steps=20_000)
+        assert seen == wanted
+        times.append(log.request_columns()["finish_ps"].tolist())
+    assert times[0] == times[1]

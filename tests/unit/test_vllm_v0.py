@@ -10,6 +10,7 @@ from simulator.allocators.pools import ContiguousPool, PagedPool
 from simulator.cluster import simulate
 from simulator.errors import DoesNotFitError, InputError
 from simulator.metrics import summarize
+from simulator.metrics_timeline import timeline
 from simulator.run_log import RunLog
 from simulator.schedulers.config import EngineConfig
 from simulator.schedulers.policies import VllmV0Policy
@@ -188,6 +189,9 @@ def test_a_group_of_three_by_hand() -> None:
     assert kv["saved_by_sharing_share"] == 6 / (17 + 6)
     # Physically 6, 13, 16 and 19 tokens lie in 17 blocks of four: the shared block's tokens count once.
     assert kv["token_share_of_held"] == (6 + 13 + 16 + 19) / (17 * 4)
+    state = timeline(log, 5).state  # at 0, 10, 20, 30 and 40 ms, the end
+    assert state["stored_tokens"].tolist() == [6, 13, 16, 19, 0]
+    assert state["internal_slots"].tolist() == [2, 3, 0, 9, 0]
 
 
 def test_groups_are_swapped_and_singles_recomputed() -> None:
