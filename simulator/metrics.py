@@ -265,4 +265,5 @@ def _kv(log: RunLog, use: Occupancy) -> dict[str, Any]:
         "evicted_blocks": sum(replica.evicted_blocks for replica in log.replicas),
         "swapped_out_blocks": sum(replica.swapped_out_blocks for replica in log.replicas),
         "swapped_in_blocks": sum(replica.swapped_in_blocks for replica in log.replicas),
+        "swap_fallbacks": sum(replica.swap_fallbacks for replica in log.replicas),
     }

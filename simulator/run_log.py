@@ -121,6 +121,7 @@ class ReplicaLog:
     ``requeues``: one row per preemption (``readmitted_ps`` NOT_YET when it never came back).
     ``holds``: contiguous pools only, one row per reservation that was held.
     ``evicted_blocks``: cached blocks that lost their content; ``swapped_*_blocks``: copied to and from the CPU.
+    ``swap_fallbacks``: preempted requests that were recomputed because the CPU's pool was full.
     """
 
     pool: PoolFacts
@@ -132,6 +133,7 @@ class ReplicaLog:
     evicted_blocks: int = 0
     swapped_out_blocks: int = 0
     swapped_in_blocks: int = 0
+    swap_fallbacks: int = 0
 
     def segment_columns(self) -> dict[str, IntColumn]:
         return columns(self.segments, SEGMENT_COLUMNS)

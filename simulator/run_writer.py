@@ -37,6 +37,7 @@ class RunWriter:
             gaps.extend([end_ps - last_token_ps] * count)
         self.log.swapped_out_blocks += plan.swapped_out_blocks
         self.log.swapped_in_blocks += plan.swapped_in_blocks
+        self.log.swap_fallbacks += plan.swap_fallbacks
         for request in plan.resumed:
             gaps.append(end_ps - request.last_token_ps)
         for request in plan.completing:

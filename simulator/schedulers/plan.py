@@ -25,6 +25,7 @@ class Plan:
         dropped: (request, reason) of waiting requests that this pass gave up for ever.
         delay_ps: what the step takes longer than its batch does (blocks swapped over PCIe).
         swapped_out_blocks, swapped_in_blocks: blocks copied to and from the CPU's pool in this pass.
+        swap_fallbacks: requests recomputed in this pass because the CPU's pool was full.
         irregular: somebody gets a token later than a step after the last one, or comes back after a preemption.
         stored_tokens: KV tokens of all running requests after the step.
         stable: nothing but the decoders' own growth and end, or an arrival, can change the next pass.
@@ -47,6 +48,7 @@ class Plan:
         "skipped",
         "stable",
         "stored_tokens",
+        "swap_fallbacks",
         "swapped_in_blocks",
         "swapped_out_blocks",
     )
@@ -64,6 +66,7 @@ class Plan:
         self.delay_ps = 0
         self.swapped_out_blocks = 0
         self.swapped_in_blocks = 0
+        self.swap_fallbacks = 0
         self.decodes = 0
         self.regular = 0
         self.stored_tokens = 0
@@ -83,6 +86,6 @@ class Plan:
         self.batch.prefills = []
         if self.dropped:
             self.dropped = []
-        self.delay_ps = self.swapped_out_blocks = self.swapped_in_blocks = 0
+        self.delay_ps = self.swapped_out_blocks = self.swapped_in_blocks = self.swap_fallbacks = 0
         self.irregular = False
         self.stable = True

@@ -20,13 +20,13 @@ class Swapping(FirstCome):
     """Running requests that give way, and come back.
 
     A preempted request of one sequence is recomputed, unless ``preemption_mode`` is swap. When the CPU's pool is full
-    the real server ends with an error; here such a request is recomputed, and ``swap_fallbacks`` counts it.
+    the real server ends with an error; here such a request is recomputed, and the plan's ``swap_fallbacks`` counts it.
 
     Invariant (``check``): that of ``Scheduler``; ``swapped`` are the SWAPPED requests, whose blocks are those that the
     CPU's pool holds; ``groups`` are the running requests of several sequences.
     """
 
-    __slots__ = ("groups", "policy", "swap_fallbacks", "swapped")
+    __slots__ = ("groups", "policy", "swapped")
 
     decoders: PausingDecoders
     kv: SequenceKv
@@ -43,7 +43,6 @@ class Swapping(FirstCome):
         self.decoders = PausingDecoders()
         self.swapped: dict[int, Request] = {}  # by row
         self.groups: dict[int, Request] = {}  # by admission number
-        self.swap_fallbacks = 0
 
     def sequences(self) -> int:
         """Sequences of all running requests."""
@@ -79,7 +78,8 @@ class Swapping(FirstCome):
         elif self.kv.can_swap_out(request, request.computed_at(step)):
             return True
         if not group:
-            self.swap_fallbacks += 1
+            self.plan.swap_fallbacks += 1
+            self.plan.irregular = True
             return False
         raise DoesNotFitError(
             f"a request of {request.sequences} sequences is preempted; vLLM v0 can only swap it out, and "

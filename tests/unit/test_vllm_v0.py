@@ -139,6 +139,7 @@ def test_a_full_cpu_pool_is_answered_by_recompute() -> None:
     log = serve(load, 6, preemption_mode="swap", swap_blocks=2)
     assert log.replicas[0].swapped_out_blocks == 0
     assert log.request_columns()["recomputed_tokens"].tolist() == [0, 19]
+    assert summarize(log)["kv"]["swap_fallbacks"] == 2
 
 
 def test_chunked_mode_gives_running_requests_their_tokens_first() -> None:
