@@ -8,6 +8,7 @@ from typing import Any
 from reports.paper_plots import Drawing, drawings
 from reports.style import svg
 from simulator.result_files import json_text, write_text
+from simulator.verify_paper_explain import EXPLANATIONS
 
 TEMPLATE = "paper.html.j2"
 SECTIONS = (
@@ -17,6 +18,7 @@ SECTIONS = (
     ("Memory saved by sharing within requests (Fig. 15), %", ("saving",)),
     ("Memory (Table 1) and mean lengths (Fig. 11)", ("memory", "length")),
     ("Normalised latency by block size (Fig. 18b, 19b), s a token", ("block_size",)),
+    ("Swapping and recomputing 256 tokens (Fig. 19a), ms by block size", ("swap_time",)),
     ("Normalised latency at a rate (Fig. 12, 14), s a token", ("latency",)),
 )
 
@@ -46,6 +48,8 @@ def _render(result: dict[str, Any], pictures: list[dict[str, str]]) -> str:
     )
     predicted = [row for row in result["rows"] if row["ours"] is not None]
     reasons = dict.fromkeys(row["why"] for row in result["rows"] if row["ours"] is None)
+    columns = ["system", "what", "at", "ours", "paper", "off by", "within", "spread of lengths -30 % to +30 %"]
+    columns += [f"with {words}" for words in EXPLANATIONS.values()]
     return environment.get_template(TEMPLATE).render(
         answer=answer(result),
         source=result["source"],
@@ -66,6 +70,7 @@ def _render(result: dict[str, Any], pictures: list[dict[str, str]]) -> str:
         left_out=[[str(sum(row["why"] == reason for row in result["rows"])), reason] for reason in reasons],
         assumptions=result["assumptions"],
         quick=result["quick"],
+        columns=columns,
     )
 
 
@@ -84,14 +89,13 @@ def _name(row: dict[str, Any]) -> str:
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
-    band, other = "", ""
+    band = ""
     if row["ours_narrower_lengths"] is not None:
         band = f"{row['ours_narrower_lengths']:.4g} to {row['ours_wider_lengths']:.4g}"
-    if row["ours_with_papers_step_overhead"] is not None:
-        other = f"{row['ours_with_papers_step_overhead']:.4g}"
+    other = [f"{row['explained'][name]:.4g}" if name in row["explained"] else "" for name in EXPLANATIONS]
     off = ""
     if row["relative"] is not None:
         off = f"{row['difference']:+.1f}" if row["kind"] == "share" else f"{row['relative']:+.0%}"
     what = ", ".join(part for part in (row["dataset"] or row["model_hw"], row["metric"].replace("_", " ")) if part)
     within = {None: "", True: "yes", False: "no"}[row["within"]]
-    return [row["system"], what, row["x"], f"{row['ours']:.4g}", row["paper_text"] or "-", off, band, other, within]
+    return [row["system"], what, row["x"], f"{row['ours']:.4g}", row["paper_text"] or "-", off, within, band, *other]

@@ -115,9 +115,9 @@ class Batched:
 
     def _panel(self, axes: Axes, rows: list[Result]) -> None:
         kinds: list[tuple[str, str, str, str]] = [("paper", "paper", FREE, ""), ("ours", "ours", TOKENS, "//")]
-        if any(row["ours_with_papers_step_overhead"] is not None for row in rows):
-            key = "ours_with_papers_step_overhead"
-            kinds.append((key, "ours with the paper's step time", INTERNAL, "xx"))
+        if all("step time" in row["explained"] for row in rows):
+            rows = [row | {"step time": row["explained"]["step time"]} for row in rows]
+            kinds.append(("step time", "ours with the paper's step time", INTERNAL, "xx"))
         width = 0.8 / len(kinds)
         for place, (key, label, colour, hatch) in enumerate(kinds):
             at = [i + (place - (len(kinds) - 1) / 2) * width for i in range(len(rows))]
@@ -214,12 +214,12 @@ def latency_curves(result: Result) -> list[Drawing]:
     for row in result["rows"]:
         if row["kind"] != "latency" or row["ours"] is None:
             continue
-        key = (row["plot_model"], row["plot_dataset"], row["sequences"], row["beam"])
+        key = (row["plot_model"], row["plot_dataset"], row["sequences"], row["beam"], row["prefix_tokens"])
         ours.setdefault(key, {}).setdefault(row["system"], {})[row["rate_rps"]] = row["ours"]
         if row["paper"] is not None:
             paper.setdefault(key, {}).setdefault(row["system"], {})[row["rate_rps"]] = row["paper"]
     for curve in result["curves"]:
-        key = (curve["model"], curve["dataset"], 1, False)
+        key = (curve["model"], curve["dataset"], 1, False, 0)
         ours.setdefault(key, {}).setdefault(curve["system"], {}).update(dict(map(tuple, curve["points"])))
     return [
         LatencyCurves(_heading(*key), "paper_latency_" + _slug(*key), _sorted(paper.get(key, {})), _sorted(curves))
@@ -231,11 +231,14 @@ def _sorted(curves: dict[str, dict[float, float]]) -> dict[str, tuple[tuple[floa
     return {system: tuple(sorted(points.items())) for system, points in curves.items()}
 
 
-def _heading(model: str, dataset: str, sequences: int, beam: bool) -> str:
+def _heading(model: str, dataset: str, sequences: int, beam: bool, prefix_tokens: int) -> str:
     words = f"{model.upper()}, {dataset}"
-    return words if sequences == 1 else f"{words}, {'beam width' if beam else 'parallel samples'} {sequences}"
+    if sequences > 1:
+        words += f", {'beam width' if beam else 'parallel samples'} {sequences}"
+    return words + (f", a shared prefix of {prefix_tokens} tokens" if prefix_tokens else "")
 
 
-def _slug(model: str, dataset: str, sequences: int, beam: bool) -> str:
+def _slug(model: str, dataset: str, sequences: int, beam: bool, prefix_tokens: int) -> str:
     end = "" if sequences == 1 else f"_{'beam' if beam else 'n'}{sequences}"
+    end += f"_prefix{prefix_tokens}" if prefix_tokens else ""
     return f"{model}_{dataset}{end}".lower().replace("-", "_")

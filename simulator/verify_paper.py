@@ -7,80 +7,28 @@ implies is put into a second set of predictions, which are shown beside the firs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from simulator.calibration import find_calibration
+from simulator.errors import KvplanError
+from simulator.verify_paper_explain import EXPLANATIONS, bands, explained, implied_overhead
 from simulator.verify_paper_lab import Lab, system_of
 from simulator.verify_paper_lengths import DATASETS, fitted_law
 from simulator.verify_paper_order import OFF_THE_PLOT_S, Comparison, Curve, compare
-from simulator.verify_paper_predict import UnansweredError, answer
+from simulator.verify_paper_predict import OnRow, UnansweredError, answer, predict
 from simulator.verify_paper_questions import (
-    ORCAS,
     PAGED,
-    BatchQuestion,
     LatencyQuestion,
     MaxRateQuestion,
-    NotAsked,
-    Question,
     RatioQuestion,
     Sampling,
-    ShareQuestion,
     question_of,
 )
+from simulator.verify_paper_row import Row
 from simulator.verify_paper_systems import Server
 from simulator.verify_paper_targets import Asked, Target
 
-SHARE_POINTS = 5.0
-BATCH_SHARE = 0.15
-CV_FACTORS = (0.7, 1.3)
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """Our number for a row, or why there is none."""
-
-    value: float | None
-    reason: str | None = None
-
-
-@dataclass(frozen=True)
-class Row:
-    """A row of the table: asked, ours, the paper's.
-
-    ``within``: None where the issue states no tolerance or a number is missing. ``band``: ours with narrower and with
-    wider lengths. ``explained``: ours with the host overhead that the paper's unloaded server implies.
-    """
-
-    asked: Asked
-    question: Question | NotAsked
-    ours: Prediction
-    target: Target
-    band: tuple[float, float] | None = None
-    explained: float | None = None
-
-    @property
-    def tolerance(self) -> str | None:
-        """What is asked of the row, in words."""
-        if isinstance(self.question, ShareQuestion):
-            return f"{SHARE_POINTS:g} points"
-        if isinstance(self.question, BatchQuestion):
-            return f"{BATCH_SHARE:.0%}"
-        return None
-
-    @property
-    def within(self) -> bool | None:
-        """Whether ours is within the tolerance."""
-        return self.meets(self.ours.value)
-
-    def meets(self, value: float | None) -> bool | None:
-        """Whether a number would be within the tolerance of the row."""
-        paper = self.target.low
-        if value is None or paper is None or self.tolerance is None:
-            return None
-        if isinstance(self.question, ShareQuestion):
-            return abs(value - paper) <= SHARE_POINTS
-        return abs(value - paper) <= BATCH_SHARE * paper
+QUICK_SCALE = 0.05
 
 
 @dataclass
@@ -107,32 +55,6 @@ class Verification:
         return lines + wrong
 
 
-OnRow = Callable[[], None]
-
-
-def predict(
-    asked: Iterable[Asked],
-    lab: Lab,
-    wanted: Callable[[Question], bool] | None = None,
-    on_row: OnRow = lambda: None,
-) -> list[Prediction]:
-    """Our answers to rows that have none. ``wanted``: the questions to answer; the others get no number."""
-    found = []
-    for row in asked:
-        on_row()
-        question = question_of(row)
-        if isinstance(question, NotAsked):
-            found.append(Prediction(None, question.reason))
-        elif wanted is not None and not wanted(question):
-            found.append(Prediction(None, "left out"))
-        else:
-            try:
-                found.append(Prediction(answer(question, lab)))
-            except UnansweredError as error:
-                found.append(Prediction(None, str(error)))
-    return found
-
-
 def verify(targets: list[Target], *, quick: bool = False, on_row: OnRow = lambda: None) -> Verification:
     """Predicts every row, then compares.
 
@@ -140,19 +62,19 @@ def verify(targets: list[Target], *, quick: bool = False, on_row: OnRow = lambda
         quick: short traces, without sensitivity and explanation: for tests and a first look.
         on_row: told after each row of each of the ``passes``.
     """
-    scale = QUICK_SCALE if quick else 1.0
-    lab = Lab(scale=scale)
+    lab = Lab(scale=QUICK_SCALE if quick else 1.0)
     asked = [target.asked for target in targets]
     ours = predict(asked, lab, on_row=on_row)
-    bands = [None] * len(asked) if quick else _bands(asked, on_row)
-    overhead = None if quick else _implied_overhead(targets, lab)
-    explained: list[float | None] = [None] * len(asked)
-    if overhead is not None:
-        second = Lab(step_overhead_ms=overhead[0])
-        explained = [prediction.value for prediction in predict(asked, second, _load_matters, on_row)]
+    spreads: list[tuple[float, float] | None] = [None] * len(asked)
+    others: list[dict[str, float]] = [{} for _ in asked]
+    overhead = None
+    if not quick:
+        spreads = bands(asked, on_row)
+        overhead = implied_overhead(targets, lab)
+        others = explained(asked, None if overhead is None else overhead[0], on_row)
     rows = [
         Row(target.asked, question_of(target.asked), prediction, target, band, other)
-        for target, prediction, band, other in zip(targets, ours, bands, explained, strict=True)
+        for target, prediction, band, other in zip(targets, ours, spreads, others, strict=True)
     ]
     return Verification(
         rows,
@@ -164,76 +86,30 @@ def verify(targets: list[Target], *, quick: bool = False, on_row: OnRow = lambda
     )
 
 
-QUICK_SCALE = 0.05
-
-
 def passes(*, quick: bool) -> int:
-    """How often ``verify`` goes through the rows: once, and with narrower, wider and slower ones."""
-    return 1 if quick else 4
+    """How often ``verify`` goes through the rows at most: once, with two other spreads, and for each explanation."""
+    return 1 if quick else 3 + len(EXPLANATIONS)
 
 
-def _load_matters(question: Question) -> bool:
-    """Whether a step's length moves the answer and it is worth running again."""
-    return isinstance(question, ShareQuestion | BatchQuestion | RatioQuestion | MaxRateQuestion)
-
-
-def _bands(asked: list[Asked], on_row: OnRow) -> list[tuple[float, float] | None]:
-    """Ours with the coefficients of variation 30 % lower and higher, for the rows with a tolerance."""
-    sides = [
-        predict(asked, Lab(cv_factor=factor), lambda q: isinstance(q, ShareQuestion | BatchQuestion), on_row)
-        for factor in CV_FACTORS
-    ]
-    return [
-        None if low.value is None or high.value is None else (low.value, high.value)
-        for low, high in zip(*sides, strict=True)
-    ]
-
-
-def _implied_overhead(targets: list[Target], lab: Lab) -> tuple[float, str] | None:
-    """(host overhead of a step in ms, where from): what the least loaded point of the paper's own engine implies.
-
-    Nearly nobody waits there, so that a token takes a step: what its latency has beyond ours is what its steps took
-    longer. FasterTransformer is another engine and is not looked at. None where the table has no such point.
-    """
-    points = [
-        (question.rate_rps, target.low, question)
-        for target in targets
-        if isinstance(question := question_of(target.asked), LatencyQuestion)
-        and question.system in (*ORCAS, PAGED)
-        and question.sampling == Sampling()
-        and target.low is not None
-    ]
-    if not points:
-        return None
-    rate, paper_s, question = min(points, key=lambda point: point[:2])
-    ours_s = answer(question, lab)
-    extra_ms = max(0.0, 1000 * (paper_s - ours_s))
-    where = (
-        f"{question.system} at {rate:g} req/s of {question.dataset} takes {paper_s:.4g} s a token in the paper and "
-        f"{ours_s:.4g} s in ours"
-    )
-    return find_calibration("default").overhead_ms + extra_ms, where
-
-
-def _plots(targets: list[Target]) -> dict[tuple[Server, str, Sampling], dict[str, Curve]]:
+def _plots(targets: list[Target]) -> dict[tuple[Server, str, Sampling, int], dict[str, Curve]]:
     """The paper's curves, by plot and system."""
-    plots: dict[tuple[Server, str, Sampling], dict[str, Curve]] = {}
+    plots: dict[tuple[Server, str, Sampling, int], dict[str, Curve]] = {}
     for target in targets:
         question = question_of(target.asked)
         if isinstance(question, LatencyQuestion) and target.low is not None:
-            plot = plots.setdefault((question.server, question.dataset, question.sampling), {})
+            plot = plots.setdefault((question.server, question.dataset, question.sampling, question.prefix_tokens), {})
             plot.setdefault(question.system, []).append((question.rate_rps, target.low))
     return {key: {system: sorted(curve) for system, curve in plot.items()} for key, plot in plots.items()}
 
 
 def _order(targets: list[Target], lab: Lab) -> dict[str, list[Comparison]]:
     found = {}
-    for (server, dataset, sampling), plot in _plots(targets).items():
-        name = plot_name(server, dataset, sampling)
-        latency_s = _Monotone(lab, server, dataset, sampling)
+    for (server, dataset, sampling, prefix), plot in _plots(targets).items():
+        name = plot_name(server, dataset, sampling, prefix)
+        latency_s = _Monotone(lab, server, dataset, sampling, prefix)
         try:
             found[name] = compare(plot, latency_s)
-        except UnansweredError:
+        except (UnansweredError, KvplanError):
             continue
     return found
 
@@ -246,37 +122,41 @@ class _Monotone:
     server: Server
     dataset: str
     sampling: Sampling
+    prefix_tokens: int
     off: dict[str, float] = field(default_factory=dict)
 
     def __call__(self, system: str, rate_rps: float) -> float:
         if rate_rps >= self.off.get(system, float("inf")):
             return float("inf")
-        latency = answer(LatencyQuestion(self.server, system, self.dataset, rate_rps, self.sampling), self.lab)
+        question = LatencyQuestion(self.server, system, self.dataset, rate_rps, self.sampling, self.prefix_tokens)
+        latency = answer(question, self.lab)
         if latency > OFF_THE_PLOT_S:
             self.off[system] = rate_rps
         return latency
 
 
 def _curves(rows: list[Row], lab: Lab) -> dict[tuple[str, str, str], Curve]:
-    """Everything that was simulated with one sequence a request, for the plots."""
-    kinds = LatencyQuestion | MaxRateQuestion | RatioQuestion
-    servers = {row.question.server for row in rows if isinstance(row.question, kinds)}
-    found = {}
-    for server in sorted(servers, key=lambda server: server.model):
-        for dataset in DATASETS:
-            for name in ("FasterTransformer", *ORCAS, PAGED):
-                points = lab.curve(system_of(name, server, dataset), server, dataset)
-                if points:
-                    found[server.model, dataset, name] = points
-    return found
+    """Everything that was simulated of plain requests, for the plots."""
+    drawn: dict[tuple[Server, str, str], None] = {}
+    for question in (row.question for row in rows):
+        if isinstance(question, LatencyQuestion | MaxRateQuestion):
+            drawn[question.server, question.dataset, question.system] = None
+        elif isinstance(question, RatioQuestion):
+            drawn[question.server, question.dataset, PAGED] = None
+            drawn[question.server, question.dataset, question.against] = None
+    curves = {
+        (server.model, dataset, name): lab.curve(system_of(name, server, dataset), server, dataset)
+        for server, dataset, name in drawn
+    }
+    return {key: points for key, points in curves.items() if points}
 
 
-def plot_name(server: Server, dataset: str, sampling: Sampling) -> str:
+def plot_name(server: Server, dataset: str, sampling: Sampling, prefix_tokens: int) -> str:
     """A plot in words."""
     words = f"{server.model.upper()}, {dataset}"
     if sampling.sequences > 1:
         words += f", {'beam width' if sampling.beam else 'parallel samples'} {sampling.sequences}"
-    return words
+    return words + (f", a prefix of {prefix_tokens} tokens" if prefix_tokens else "")
 
 
 def _name(asked: Asked) -> str:
@@ -295,7 +175,7 @@ def _assumptions(lab: Lab) -> list[str]:
         )
     calibration = find_calibration("default")
     lines += [
-        "Poisson arrivals; one hour a trace as in the paper, or its first 20,000 requests; latencies leave out the "
+        "Poisson arrivals; one hour a trace as in the paper, or its first 7,500 requests; latencies leave out the "
         "requests of the first minute",
         f"step times: roofline of OPT in fp16 with the shipped calibration {calibration.name!r}, not fitted to the "
         f"paper: host overhead {calibration.overhead_ms:g} ms a step, {calibration.layer_overhead_us:g} us a layer",

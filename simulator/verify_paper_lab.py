@@ -14,7 +14,7 @@ from simulator.random_streams import Streams
 from simulator.run_log import RunLog
 from simulator.step_time.base import Batch, StepTimeModel
 from simulator.verify_paper_lengths import DATASETS, CutLaw, LengthShape, fitted_law
-from simulator.verify_paper_systems import FasterTransformer, Orca, Server, System, Vllm
+from simulator.verify_paper_systems import FasterTransformer, Orca, Server, System, Vllm, VllmSharingPrefixes
 from simulator.verify_paper_window import (
     MemoryShares,
     StepColumns,
@@ -45,6 +45,7 @@ class Load:
     duration_s: float
     sequences: int = 1
     beam: bool = False
+    prefix_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -56,29 +57,38 @@ class Window:
     saved: float
 
 
-def system_of(name: str, server: Server, dataset: str) -> System:
-    """The system under its name in the paper, set up for an experiment."""
+def system_of(name: str, server: Server, dataset: str, prefix_tokens: int = 0) -> System:
+    """The system under its name in the paper, set up for an experiment.
+
+    Raises:
+        InputError: FasterTransformer, whose batch size for this experiment is not known.
+    """
     if name == "FasterTransformer":
+        if (server.model, dataset) not in _MAX_BATCH_SIZE:
+            raise InputError(f"no batch size of {name} for {server.model} and {dataset}", remedy="leave the row out")
         return FasterTransformer(_MAX_BATCH_SIZE[server.model, dataset])
     reservations: dict[str, Reservation] = {"Orca (Max)": "max", "Orca (Pow2)": "pow2", "Orca (Oracle)": "oracle"}
-    return Orca(reservations[name]) if name in reservations else Vllm()
+    if name in reservations:
+        return Orca(reservations[name])
+    return VllmSharingPrefixes() if prefix_tokens else Vllm()
 
 
 @dataclass
 class Lab:
     """Invariant: the same experiment gives the same number, however often and in whatever order it is asked for.
 
-    ``cv_factor`` multiplies the coefficients of variation of all lengths, ``scale`` the duration of all traces (for
-    tests); ``step_overhead_ms`` takes the place of the calibration's host overhead.
+    ``shapes`` are the lengths of each dataset; ``cv_factor`` multiplies their coefficients of variation, ``scale`` the
+    duration of all traces (for tests); ``step_overhead_ms`` takes the place of the calibration's host overhead.
     """
 
     cv_factor: float = 1.0
+    shapes: dict[str, LengthShape] = field(default_factory=lambda: dict(DATASETS))
     step_overhead_ms: float | None = None
     scale: float = 1.0
     seed: int = SEED
     _laws: dict[str, CutLaw] = field(default_factory=dict)
     _latencies: dict[tuple[System, Server, Load], float] = field(default_factory=dict)
-    _capacities: dict[tuple[System, Server, str], float] = field(default_factory=dict)
+    _capacities: dict[tuple[System, Server, str, int], float] = field(default_factory=dict)
     _windows: dict[tuple[System, Server, Load, float, float], Window] = field(default_factory=dict)
 
     def latency_s(self, system: System, server: Server, load: Load) -> float:
@@ -108,11 +118,11 @@ class Lab:
             self._windows[key] = Window(batched_requests(steps), shares, sharing_saved(steps))
         return self._windows[key]
 
-    def capacity_rps(self, system: System, server: Server, dataset: str) -> float:
+    def capacity_rps(self, system: System, server: Server, dataset: str, prefix_tokens: int = 0) -> float:
         """Requests that end per second while far more come than can be served: where to look for a limit."""
-        key = (system, server, dataset)
+        key = (system, server, dataset, prefix_tokens)
         if key not in self._capacities:
-            load = Load(dataset, FLOOD_RPS, FLOOD_S)
+            load = Load(dataset, FLOOD_RPS, FLOOD_S, prefix_tokens=prefix_tokens)
             steps = math.ceil(
                 FLOOD_S * self.scale * PS_PER_S / shortest_step_ps(server.step_time(self.step_overhead_ms))
             )
@@ -124,16 +134,19 @@ class Lab:
         return self._capacities[key]
 
     def curve(self, system: System, server: Server, dataset: str) -> list[tuple[float, float]]:
-        """Every (rate, normalised latency) of one sequence a request that was simulated, by rate."""
+        """Every (rate, normalised latency) that was simulated of plain requests, by rate."""
         points = {
             load.rate_rps: latency
             for (ran, on, load), latency in self._latencies.items()
-            if (ran, on, load.dataset, load.sequences) == (system, server, dataset, 1)
+            if (ran, on, load.dataset, load.sequences, load.prefix_tokens) == (system, server, dataset, 1, 0)
         }
         return sorted(points.items())
 
-    def workload(self, load: Load) -> Workload:
-        """The requests of a load. The same seed gives the same lengths in the same order at every rate."""
+    def workload(self, load: Load, *, apart: bool = False) -> Workload:
+        """The requests of a load. The same seed gives the same lengths in the same order at every rate.
+
+        ``apart``: each sequence is a request of its own that comes with the others, for systems that share nothing.
+        """
         streams, duration_s = Streams(self.seed), load.duration_s * self.scale
         expected = load.rate_rps * duration_s
         enough = math.ceil(expected + 10 * math.sqrt(expected) + 50)
@@ -141,7 +154,24 @@ class Lab:
         n = int(np.searchsorted(times_s, duration_s))
         prompt, output = self.lengths(load.dataset, n)
         arrival_ps: IntColumn = np.rint(times_s[:n] * PS_PER_S).astype(np.int64)
-        return Workload.from_columns(arrival_ps, prompt, output, requested_rate_rps=load.rate_rps)
+        if load.prefix_tokens:
+            own = prompt.tolist()
+            segments = [(("prefix", 0, load.prefix_tokens), (f"own:{row}", 0, own[row])) for row in range(n)]
+            prompt = prompt + load.prefix_tokens
+            return Workload.from_columns(arrival_ps, prompt, output, segments=segments)
+        if load.sequences == 1:
+            return Workload.from_columns(arrival_ps, prompt, output, requested_rate_rps=load.rate_rps)
+        if apart:
+            columns = [np.repeat(column, load.sequences) for column in (arrival_ps, prompt, output)]
+            return Workload.from_columns(*columns, requested_rate_rps=load.rate_rps)
+        return Workload.from_columns(
+            arrival_ps,
+            prompt,
+            output,
+            sequences=np.full(n, load.sequences),
+            beam=np.full(n, load.beam),
+            requested_rate_rps=load.rate_rps,
+        )
 
     def lengths(self, dataset: str, n: int) -> tuple[IntColumn, IntColumn]:
         """Prompt and output tokens of the first ``n`` requests of a dataset."""
@@ -152,11 +182,11 @@ class Lab:
 
     def shape(self, dataset: str) -> LengthShape:
         """The lengths of a dataset as this lab draws them."""
-        return DATASETS[dataset].widened(self.cv_factor)
+        return self.shapes[dataset].widened(self.cv_factor)
 
     def _run(self, system: System, server: Server, load: Load, max_steps: int | None = None) -> RunLog:
         return simulate(
-            self.workload(load),
+            self.workload(load, apart=not isinstance(system, Vllm)),
             system.engine(server),
             system.pool(server),
             server.step_time(self.step_overhead_ms),

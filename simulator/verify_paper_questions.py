@@ -84,6 +84,7 @@ class LatencyQuestion:
     dataset: str
     rate_rps: float
     sampling: Sampling = Sampling()
+    prefix_tokens: int = 0
     kind: Literal["latency"] = "latency"
 
 
@@ -95,6 +96,7 @@ class MaxRateQuestion:
     system: str
     dataset: str
     latency_s: float
+    prefix_tokens: int = 0
     kind: Literal["max_rate"] = "max_rate"
 
 
@@ -106,6 +108,7 @@ class RatioQuestion:
     against: str
     dataset: str
     latency_s: float = 0.2
+    prefix_tokens: int = 0
     kind: Literal["ratio"] = "ratio"
 
 
@@ -130,6 +133,16 @@ class BlockSizeQuestion:
     kind: Literal["block_size"] = "block_size"
 
 
+@dataclass(frozen=True)
+class SwapTimeQuestion:
+    """Milliseconds to swap or to recompute a request by block size (Fig. 19a)."""
+
+    server: Server
+    block_size: int
+    what: Literal["recompute", "in", "out", "both"]
+    kind: Literal["swap_time"] = "swap_time"
+
+
 Question = (
     MemoryQuestion
     | LengthQuestion
@@ -140,6 +153,7 @@ Question = (
     | RatioQuestion
     | SavingQuestion
     | BlockSizeQuestion
+    | SwapTimeQuestion
 )
 
 
@@ -151,12 +165,14 @@ class NotAsked:
     kind: Literal["not_asked"] = "not_asked"
 
 
+_UNKNOWN = NotAsked("a model, dataset, system or rate that is not modelled")
+_UNMEASURED = NotAsked("no experiment of ours measures this")
+
+
 def question_of(asked: Asked) -> Question | NotAsked:
     """The experiment that would answer a row."""
     reader = _READERS.get(asked.metric)
-    if reader is None:
-        return NotAsked("no experiment of ours measures this")
-    return reader(asked)
+    return reader(asked) if reader else _UNMEASURED
 
 
 def _memory(asked: Asked) -> Question | NotAsked:
@@ -174,14 +190,14 @@ def _length(asked: Asked) -> Question | NotAsked:
 def _share(asked: Asked) -> Question | NotAsked:
     server, dataset, system = _server(asked.model_hw), _dataset(asked), asked.system
     if server is None or dataset is None or system not in (*ORCAS, PAGED):
-        return NotAsked("a server, dataset or system that is not modelled")
+        return _UNKNOWN
     return ShareQuestion(server, system, dataset, _PARTS[asked.metric])
 
 
 def _batch(asked: Asked) -> Question | NotAsked:
     server, dataset, rate = _server(asked.model_hw), _dataset(asked), _RATE.match(asked.x)
     if server is None or dataset is None or rate is None or asked.system not in (*ORCAS, PAGED):
-        return NotAsked("a server, dataset, system or rate that is not modelled")
+        return _UNKNOWN
     return BatchQuestion(server, asked.system, dataset, float(rate[1]))
 
 
@@ -190,34 +206,49 @@ def _latency(asked: Asked) -> Question | NotAsked:
         return _block_size(asked)
     server, dataset, rate = _server(asked.model_hw), _dataset(asked), _RATE.match(asked.x)
     if server is None or dataset is None or rate is None or asked.system not in SYSTEMS:
-        return NotAsked("a model, dataset or system that is not modelled")
-    return LatencyQuestion(server, asked.system, dataset, float(rate[1]), _sampling(asked.model_hw))
+        return _UNKNOWN
+    sampling, prefix = _sampling(asked.model_hw), _prefix_tokens(asked)
+    return LatencyQuestion(server, asked.system, dataset, float(rate[1]), sampling, prefix)
 
 
 def _block_size(asked: Asked) -> Question | NotAsked:
     meaning = dict(re.findall(r"(\w+)=(\w+)", asked.model_hw)).get(asked.system, "")
     size = float(asked.x) if _RATE.match(asked.x) else 0.0
-    if meaning in DATASETS and size >= 1:
-        return BlockSizeQuestion(OPT_13B, meaning, int(size), "recompute")
-    if meaning == "recompute" and size >= 1:
-        return BlockSizeQuestion(OPT_13B, "ShareGPT", int(size), "recompute")
-    if meaning == "swap" and size >= 1:
-        return BlockSizeQuestion(OPT_13B, "ShareGPT", int(size), "swap")
+    if meaning in (*DATASETS, "recompute", "swap") and size >= 1:
+        dataset = meaning if meaning in DATASETS else "ShareGPT"
+        return BlockSizeQuestion(OPT_13B, dataset, int(size), "swap" if meaning == "swap" else "recompute")
     return NotAsked("a line of a plot whose meaning is not known")
+
+
+def _swap_time(asked: Asked) -> Question | NotAsked:
+    ways: dict[str, Literal["recompute", "in", "out", "both"]]
+    ways = {"recompute": "recompute", "swap in": "in", "swap out": "out", "in+out": "both"}
+    meaning = dict(re.findall(r"(\w+)=([\w+ ]+)", asked.model_hw)).get(asked.system, "").strip()
+    if "block size" not in asked.model_hw or meaning not in ways or not _RATE.match(asked.x) or float(asked.x) < 1:
+        return NotAsked("a line of a plot whose meaning is not known")
+    return SwapTimeQuestion(OPT_13B, int(float(asked.x)), ways[meaning])
 
 
 def _max_rate(asked: Asked) -> Question | NotAsked:
     server, dataset, limit = _server(asked.model_hw), _dataset(asked), re.match(r"^(\d+(?:\.\d+)?) s/token$", asked.x)
     if server is None or dataset is None or limit is None or asked.system not in SYSTEMS:
-        return NotAsked("a model, dataset or system that is not modelled")
-    return MaxRateQuestion(server, asked.system, dataset, float(limit[1]))
+        return _UNKNOWN
+    return MaxRateQuestion(server, asked.system, dataset, float(limit[1]), _prefix_tokens(asked))
 
 
 def _ratio(asked: Asked) -> Question | NotAsked:
     dataset, against = _dataset(asked), asked.x.removeprefix("vs ")
     if dataset not in DATASETS or against not in SYSTEMS or asked.model_hw not in ("all", "OPT-13B"):
-        return NotAsked("no experiment of ours measures this")
+        return _UNMEASURED
     return RatioQuestion(OPT_13B, against, dataset)
+
+
+def _prefix_ratio(asked: Asked) -> Question | NotAsked:
+    server, dataset, prefix = _server(asked.model_hw), _dataset(asked), _prefix_tokens(asked)
+    against = asked.system.removeprefix(f"{PAGED} vs ")
+    if server and dataset and prefix and against in ORCAS:
+        return RatioQuestion(server, against, dataset, prefix_tokens=prefix)
+    return _UNMEASURED
 
 
 def _saving(asked: Asked) -> Question | NotAsked:
@@ -229,15 +260,22 @@ def _saving(asked: Asked) -> Question | NotAsked:
 
 
 def _server(words: str) -> Server | None:
-    match = re.search(r"(OPT)-(\d+)B", words)
-    return SERVERS.get(f"opt-{match[2]}b") if match else None
+    match = re.search(r"\b(OPT|LLaMA)-(\d+)B", words, re.IGNORECASE)
+    return SERVERS.get(f"{match[1]}-{match[2]}b".lower()) if match else None
 
 
 def _dataset(asked: Asked) -> str | None:
     """The dataset that the row names, beside its model or in a column of its own."""
     words = f"{asked.dataset} {asked.model_hw}"
     found = [name for name in DATASETS if name in words]
+    if not found and _prefix_tokens(asked):
+        return "WMT16"  # the only one of the paper's datasets whose requests share a prefix
     return found[0] if len(found) == 1 and "chat (" not in words and "chat prompt" not in words else None
+
+
+def _prefix_tokens(asked: Asked) -> int:
+    match = re.search(r"(\d+) (?:tok\b|shared tokens)", f"{asked.model_hw} {asked.x}")
+    return int(match[1]) if match else 0
 
 
 def _sampling(words: str) -> Sampling:
@@ -256,7 +294,9 @@ _READERS = {
     "avg_batched_requests": _batch,
     "normalized_latency": _latency,
     "max_rate_at_normalized_latency": _max_rate,
+    "time": _swap_time,
     "sustained_rate_ratio": _ratio,
+    "throughput_ratio": _prefix_ratio,
     "memory_saving_parallel_sampling": _saving,
     "memory_saving_beam": _saving,
 }

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from simulator.verify_paper import Row, Verification
+from simulator.verify_paper import Verification
+from simulator.verify_paper_explain import EXPLANATIONS
 from simulator.verify_paper_questions import LatencyQuestion, MaxRateQuestion
+from simulator.verify_paper_row import Row
 
 SCHEMA_VERSION = 1
 
@@ -80,7 +82,7 @@ def _row(row: Row, verification: Verification) -> dict[str, Any]:
         "within": row.within,
         "ours_narrower_lengths": None if row.band is None else row.band[0],
         "ours_wider_lengths": None if row.band is None else row.band[1],
-        "ours_with_papers_step_overhead": row.explained,
+        "explained": row.explained,
         "why": why(row, verification) if row.within is False else row.ours.reason,
     }
 
@@ -97,24 +99,20 @@ def _place(row: Row) -> dict[str, Any]:
         "rate_rps": getattr(question, "rate_rps", None),
         "sequences": 1 if sampling is None else sampling.sequences,
         "beam": bool(sampling and sampling.beam),
+        "prefix_tokens": question.prefix_tokens,
     }
 
 
 def why(row: Row, verification: Verification) -> str:
-    """What brings a missed row within its tolerance, of the two things that were tried."""
-    if row.band is None and row.explained is None:
+    """What brings a missed row within its tolerance, of the other assumptions that were tried."""
+    if row.band is None and not row.explained:
         return "a quick run tries no other step times and lengths"
-    causes = []
-    if row.explained is not None and row.meets(row.explained) and verification.overhead_ms is not None:
-        causes.append(
-            f"the step time: with the host overhead that the paper's unloaded server implies "
-            f"({verification.overhead_ms:.1f} ms a step) it is {row.explained:.4g}, within"
-        )
-    if row.band is not None:
-        for factor, value in zip(("30 % lower", "30 % higher"), row.band, strict=True):
-            if row.meets(value):
-                causes.append(f"the lengths: with coefficients of variation {factor} it is {value:.4g}, within")
-    return "; ".join(causes) or "neither the step time nor the spread of the lengths brings it within"
+    tried = dict(zip(("lengths spread 30 % less", "lengths spread 30 % more"), row.band or (), strict=False))
+    tried |= {EXPLANATIONS[name]: value for name, value in row.explained.items()}
+    helped = [f"{words} ({value:.4g})" for words, value in tried.items() if row.meets(value)]
+    if helped:
+        return "within the tolerance with " + ", or with ".join(helped)
+    return "outside with every other assumption: " + ", ".join(f"{w} {value:.4g}" for w, value in tried.items())
 
 
 def text_table(result: dict[str, Any], *, quiet: bool = False) -> str:
@@ -136,6 +134,7 @@ _SECTIONS = (
     ("Rates sustained at a normalised latency (from Fig. 12)", ("max_rate", "ratio")),
     ("Memory saved by sharing within requests, % (Fig. 15)", ("saving",)),
     ("Normalised latency by block size (Fig. 18b, 19b)", ("block_size",)),
+    ("Swapping and recomputing 256 tokens, ms by block size (Fig. 19a)", ("swap_time",)),
     ("Normalised latency at a rate (Fig. 12, 14)", ("latency",)),
 )
 _HEAD = f"  {'':<62} {'ours':>9} {'paper':>9} {'off by':>9}  {'CV -30 % .. +30 %':<19} within"
@@ -189,17 +188,12 @@ def _explanation(result: dict[str, Any]) -> list[str]:
         lines.append(
             f"  Step time of 2023: {found['from']}; that is {found['step_overhead_ms']:.1f} ms of host overhead a step."
         )
-        both = [
-            row
-            for row in result["rows"]
-            if row["ours_with_papers_step_overhead"] is not None and row["kind"] in ("batch", "max_rate", "ratio")
-        ]
         lines.append("  With it (an explanation, not a prediction; not counted):")
         lines += [
             f"    {row['system']}, {row['dataset'] or _short(row['model_hw'])}, {row['metric']} {row['x']}: "
-            f"{_number(row['ours'])} becomes {_number(row['ours_with_papers_step_overhead'])}, "
-            f"paper {row['paper_text']}"
-            for row in both
+            f"{_number(row['ours'])} becomes {_number(row['explained']['step time'])}, paper {row['paper_text']}"
+            for row in result["rows"]
+            if "step time" in row["explained"]
         ]
     return ["Why", *lines, ""] if lines else []
 

@@ -6,17 +6,19 @@ artifact evaluation (github.com/sosp-ae-39/sosp-ae-astra).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from simulator.allocators.pools import ContiguousPool, PagedPool, PoolConfig
 from simulator.catalog import find_gpu, find_model
 from simulator.schedulers.config import EngineConfig
-from simulator.schedulers.policies import IterationLevelPolicy, Policy, RequestLevelPolicy, VllmV0Policy
+from simulator.schedulers.policies import IterationLevelPolicy, Policy, RequestLevelPolicy, VllmV0Policy, VllmV1Policy
 from simulator.specs import Parallelism
 from simulator.step_time.base import StepTimeModel
 from simulator.step_time.config import RooflineConfig, build_step_time
+from workloads.workload import PS_PER_S
 
+GIB = 1 << 30
 NO_LIMIT = 1 << 20
 MAX_BATCHED_TOKENS = 2560
 """vLLM's token budget of a step in 2023 (``--max-num-batched-tokens``'s default)."""
@@ -30,13 +32,21 @@ WATERMARK = 0.01
 
 @dataclass(frozen=True)
 class Server:
-    """A model on its GPUs. ``slots``: KV slots by the paper's Table 1; None: as many as the memory table gives."""
+    """A model on its GPUs. ``slots``: KV slots by the paper's Table 1."""
 
     model: str
     gpu: str
     gpus: int
     slots: int
     max_model_len: int = 2048
+
+    def block_bytes(self, block_size: int) -> int:
+        """KV bytes of a block on each GPU."""
+        return block_size * find_model(self.model).kv_bytes_per_token() // self.gpus
+
+    def swap_ps_per_block(self, block_size: int) -> int:
+        """A block over PCIe one way at the data sheet's rate; the start of each copy is left out."""
+        return round(self.block_bytes(block_size) / find_gpu(self.gpu).pcie_bytes_per_s * PS_PER_S)
 
     def step_time(self, step_overhead_ms: float | None = None) -> StepTimeModel:
         """The roofline in 16 bit with the shipped calibration, or with another host overhead a step."""
@@ -51,7 +61,9 @@ class Server:
 OPT_13B = Server("opt-13b", "a100-sxm-40gb", 1, 15_700)
 OPT_66B = Server("opt-66b", "a100-sxm-40gb", 4, 9_700)
 OPT_175B = Server("opt-175b", "a100-sxm-80gb", 8, 60_100)
-SERVERS = {server.model: server for server in (OPT_13B, OPT_66B, OPT_175B)}
+LLAMA_13B = Server("llama-13b", "a100-sxm-40gb", 1, 15_700)
+"""Not in Table 1: weights and KV bytes a token are those of OPT-13B."""
+SERVERS = {server.model: server for server in (OPT_13B, OPT_66B, OPT_175B, LLAMA_13B)}
 
 
 @dataclass(frozen=True)
@@ -87,7 +99,7 @@ class FasterTransformer:
 
 @dataclass(frozen=True)
 class Vllm:
-    """The paper's vLLM: paged, preemption by recompute or by swap.
+    """The paper's vLLM: paged, preemption by recompute, or by swap for requests of several sequences.
 
     Its scheduler of 2023 put prompts into the step of the decodes (prefill-only steps came later), which is v0's mode
     with one token budget; the budget holds every prompt whole, but for what the decodes take of it.
@@ -95,25 +107,36 @@ class Vllm:
 
     block_size: int = BLOCK_SIZE
     preemption_mode: Literal["auto", "recompute", "swap"] = "auto"
-    swap_blocks: int = 0
-    swap_ps_per_block: int = 0
     kind: Literal["vllm"] = "vllm"
-    max_num_seqs: int = field(default=MAX_NUM_SEQS)
 
     def engine(self, server: Server) -> EngineConfig:
         policy = VllmV0Policy(
             preemption_mode=self.preemption_mode,
-            swap_blocks=self.swap_blocks,
-            swap_ps_per_block=self.swap_ps_per_block,
+            swap_blocks=SWAP_SPACE_GIB * GIB // server.block_bytes(self.block_size),
+            swap_ps_per_block=server.swap_ps_per_block(self.block_size),
             watermark=WATERMARK,
         )
-        return _config(policy, server, self.max_num_seqs, MAX_BATCHED_TOKENS, mixed=True)
+        return _config(policy, server, MAX_NUM_SEQS, MAX_BATCHED_TOKENS, mixed=True)
 
     def pool(self, server: Server) -> PoolConfig:
         return PagedPool(server.slots // self.block_size, self.block_size, null_block=False)
 
 
-System = Orca | FasterTransformer | Vllm
+@dataclass(frozen=True)
+class VllmSharingPrefixes:
+    """vLLM whose requests share a prefix's blocks. v0 has no look-up of our own: v1's prefix cache stands for it."""
+
+    kind: Literal["vllm-sharing"] = "vllm-sharing"
+
+    def engine(self, server: Server) -> EngineConfig:
+        config = _config(VllmV1Policy(), server, MAX_NUM_SEQS, MAX_BATCHED_TOKENS, mixed=True)
+        return replace(config, enable_prefix_caching=True)
+
+    def pool(self, server: Server) -> PoolConfig:
+        return PagedPool(server.slots // BLOCK_SIZE + 1, BLOCK_SIZE)
+
+
+System = Orca | FasterTransformer | Vllm | VllmSharingPrefixes
 
 
 def _config(

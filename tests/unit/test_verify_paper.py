@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 
 from simulator.cli import app
 from simulator.errors import InputError
-from simulator.verify_paper import Prediction, Row, predict, verify
+from simulator.verify_paper import verify
 from simulator.verify_paper_lab import Lab
+from simulator.verify_paper_predict import Prediction, predict
 from simulator.verify_paper_questions import (
     BatchQuestion,
     BlockSizeQuestion,
@@ -25,6 +26,7 @@ from simulator.verify_paper_questions import (
     question_of,
 )
 from simulator.verify_paper_result import result_dict, text_table
+from simulator.verify_paper_row import Row
 from simulator.verify_paper_systems import OPT_13B, OPT_66B
 from simulator.verify_paper_targets import COLUMNS, Asked, Target, printed_targets, read_targets
 from tests.support import DATA, needs_shared
