@@ -64,6 +64,7 @@ class CachingKv(CountingKv):
         "growth_may_admit",
         "lag",
         "ordered",
+        "saved_units",
         "unhashed",
     )
 
@@ -91,6 +92,7 @@ class CachingKv(CountingKv):
         )
         self.lag = lag
         self.evicted_blocks = 0
+        self.saved_units = 0
         self.unhashed = self.free_units
         shared = SharedContent(content)
         self._shared = {row: tokens // block_size for row, tokens in shared.tokens.items() if tokens >= block_size}
@@ -103,10 +105,6 @@ class CachingKv(CountingKv):
         self._head: tuple[int, PrefixChain] | None = None  # who asked last: (row, its prefixes)
         # What the last look-up found, until something changes: (row, named blocks, private blocks, chain).
         self._found: tuple[int, list[int], int, PrefixChain | None] | None = None
-
-    @property
-    def saved_units(self) -> int:  # type: ignore[override]
-        return self._named.saved
 
     # -- admission -------------------------------------------------------------------------------------------
 
@@ -150,6 +148,7 @@ class CachingKv(CountingKv):
         holder.extent = table = NamedTable(blocks, hits, self._shared.get(row, 0), chain)
         if hits:
             self._named.touch(blocks)
+            self.saved_units = self._named.saved
             self.free_units -= unheld
         run = self._free.run(row)
         if run is not None:
@@ -183,12 +182,15 @@ class CachingKv(CountingKv):
 
     def _reuse(self, blocks: int) -> None:
         """Blocks have been taken: first those without content, then the oldest content."""
-        self.unhashed -= blocks
-        if self.unhashed >= 0:
+        unhashed = self.unhashed - blocks
+        if unhashed >= 0:
+            self.unhashed = unhashed
             return
-        lost, self.unhashed = -self.unhashed, 0
-        self.evicted_blocks += lost
-        self._named.forget(self._free.pop(lost))
+        self.unhashed = 0
+        self.evicted_blocks -= unhashed
+        named = self._free.pop(-unhashed)
+        if named:
+            self._named.forget(named)
         self._found = None
 
     def _settle(self, table: NamedTable, tokens: int) -> None:
@@ -230,6 +232,7 @@ class CachingKv(CountingKv):
             self._free.add_run(self._named.new_name(), PrivateRun(holder.row, named, table.settled))
         if named:
             self.free_units += self._named.drop(table.blocks)
+            self.saved_units = self._named.saved
         self._found = None
         holder.extent, holder.held = None, 0
 
@@ -260,7 +263,11 @@ class CachingKv(CountingKv):
         if blocks > self.free_units:
             return False
         if blocks:
-            self._take(blocks)
+            self.free_units -= blocks
+            if blocks <= self.unhashed:
+                self.unhashed -= blocks
+            else:
+                self._reuse(blocks)
         if self.ordered:
             self._tell(step)
         return True
@@ -286,3 +293,4 @@ class CachingKv(CountingKv):
         assert self.unhashed >= 0
         assert self.free_units == self.unhashed + self._free.blocks
         self._named.check()
+        assert self.saved_units == self._named.saved

@@ -72,7 +72,7 @@ class FreeContent:
         """Reuses the ``count`` oldest blocks, which must be there; returns the single ones among them."""
         order = self._order
         self.blocks -= count
-        lost = []
+        lost: list[int] = []
         while count:
             item = next(iter(order))
             run = order[item]

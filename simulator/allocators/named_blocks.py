@@ -53,8 +53,7 @@ class NamedBlocks:
 
     def unheld(self, blocks: Sequence[int]) -> int:
         """How many of these nobody points at."""
-        references = self._references
-        return sum([not references[block] for block in blocks])
+        return list(map(self._references.__getitem__, blocks)).count(0)
 
     def touch(self, blocks: Sequence[int]) -> None:
         """One more table points at each; free ones are free no longer."""
@@ -83,8 +82,7 @@ class NamedBlocks:
         for block in blocks:
             self._cached.remove(self._content_of.pop(block), block)
             del self._references[block]
-        if blocks:
-            self._leading = {}
+        self._leading = {}
 
     def check(self) -> None:
         """Raises AssertionError when the invariant is broken."""

@@ -30,11 +30,15 @@ class SharedContent:
             return  # private prompts, private answers
         shared = _shared_streams(workload)
         answers = []
-        for row in range(len(workload)) if shared else ():
-            tokens = _leading(content.segments(row), shared)
+        lengths = workload.prompt_tokens.tolist()
+        prompts = workload.segments if workload.segments is not None else [None] * len(workload)
+        for row, segments in enumerate(prompts):
+            tokens = _leading(segments, shared) if segments is not None else 0
+            if segments is None or tokens == lengths[row]:  # it may go on in the answer
+                tokens = _leading(content.segments(row), shared)
             if tokens:
                 self.tokens[row] = tokens
-                if tokens > workload.prompt_tokens[row]:
+                if tokens > lengths[row]:
                     answers.append(row)
         self.answers = frozenset(answers)
 

@@ -253,7 +253,7 @@ def random_run(seed: int) -> tuple[Workload, EngineConfig, PagedPool]:
         async_scheduling=bool(rng.integers(2)),
     )
     size = int(rng.choice([1, 4, 16]))
-    return workload, engine, PagedPool(int(rng.integers(300, 700)) // size + 2, size)
+    return workload, engine, PagedPool(int(rng.integers(180, 400)) // size + 2, size)
 
 
 def exact_cache(pool: PoolConfig, engine: EngineConfig, content: TokenContent) -> KvCache:
