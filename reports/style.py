@@ -69,8 +69,9 @@ def svg(draw: Callable[[Figure], None], size: tuple[float, float], name: str, ti
 
 
 def line(index: int) -> dict[str, Any]:
-    """Colour and dash of the n-th line of a plot."""
-    colour, dash = LINES[index % len(LINES)]
+    """Colour and dash of the n-th line of a plot; after the first six the colours come again with other dashes."""
+    colour, _ = LINES[index % len(LINES)]
+    _, dash = LINES[(index + index // len(LINES)) % len(LINES)]
     return {"color": colour, "linestyle": dash, "linewidth": 1.8}
 
 

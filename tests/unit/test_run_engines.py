@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from reports.style import line
 from tests.running import SCENARIO, Run, result_of, runs_in, same_bytes
 
 
@@ -135,3 +136,7 @@ def test_beams_of_one_text_share_its_blocks(run: Run, tmp_path: Path) -> None:
         assert run("--set", f"workload.{key}=4", out=key, text=text).exit_code == 0
         used[key] = result_of(tmp_path / key)["kv"]["mean_utilization"]  # type: ignore[index]
     assert used["beam_width"] < used["n"]
+
+
+def test_eight_variants_are_eight_lines() -> None:
+    assert len({str(line(index)) for index in range(len(PRESETS))}) == len(PRESETS)
