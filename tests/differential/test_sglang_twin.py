@@ -54,7 +54,7 @@ def twin_of(case: Case, rows: list[int]) -> Server:
 
 
 @pytest.mark.parametrize("caching", [False, True])
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_every_pass_is_the_twins(caching: bool, data: st.DataObject) -> None:
     case = data.draw(sglang_cases(caching=caching))

@@ -29,7 +29,7 @@ from tests.scenarios_random import Case, workloads
 from workloads.prefix_reuse import prefix_reuse
 from workloads.workload import Workload
 
-MANY = settings(max_examples=70, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+MANY = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @st.composite

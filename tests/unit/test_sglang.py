@@ -273,3 +273,20 @@ def test_a_page_for_every_decoder_is_made_free_whether_it_needs_one_or_not() -> 
     assert kv.serve(3)  # token 10 needs none; the old leaf goes all the same
     assert (kv.free_units, kv.free_pages, kv.evicted_blocks) == (3, 3, 3)
     kv.check()
+
+
+def test_a_node_ends_with_the_prompt_so_that_the_answer_can_go_alone() -> None:
+    workload = conversation([(("s", 0, 8),)], [4], 0)
+    kv = RadixKv(30, 1, 1000, TokenContent(workload), spare_tokens=1)
+    request = Request(0, 0, 8, 4)
+    kv.hit(request, 8)
+    assert kv.admit(request, 8, 8, False)
+    kv.store(request, 8)
+    assert lengths(kv.tree) == {"s0": 8}
+    assert kv.extend(request, 11)
+    kv.store(request, 11)  # prompt and output but for the last token
+    kv.release(request)
+    assert lengths(kv.tree) == {"s0": 8, "o:00": 3}
+    kv.make_room(20)
+    assert lengths(kv.tree) == {"s0": 8}
+    kv.check()
