@@ -45,13 +45,13 @@ def test_an_older_vllm_has_its_own_defaults(run: Run, tmp_path: Path) -> None:
     assert run(text=text).exit_code == 0
     result = result_of(tmp_path / "out")
     assumptions = list(result["assumptions"])  # type: ignore[call-overload]
-    for line in (
+    for expected in (
         "gpu_memory_utilization = 0.9 (vllm-2025's default)",
         "scheduler_reserve_full_isl = false (vllm-2025's default)",
         "async_scheduling = false (vllm-2025's default)",
         "prefix_cache_retention_interval = none (vllm-2025's default)",
     ):
-        assert line in assumptions
+        assert expected in assumptions
     resolved = (tmp_path / "out" / "scenario.resolved.yaml").read_text(encoding="utf-8")
     run(out="again", text=resolved)
     same_bytes(tmp_path / "out", tmp_path / "again")
