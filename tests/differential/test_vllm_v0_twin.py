@@ -183,7 +183,7 @@ def test_every_step_is_that_of_the_plain_server(seed: int) -> None:
     table = log.request_columns()
     taken = [row for row in range(n) if table["status"][row] == 0]
     server = Server(blocks, size, int(0.05 * blocks), budget, seqs, swap)
-    server.serve([Group(r, *(int(c[r]) for c in (arrivals, prompts, outputs, counts))) for r in taken])
+    server.serve([Group(r, int(arrivals[r]), int(prompts[r]), int(outputs[r]), int(counts[r])) for r in taken])
     steps = steps_of(log.replicas[0])
     mine = [(s["start_ps"], s["duration_ps"], s["tokens"], s["used_slots"] // size) for s in steps]
     assert mine == server.steps

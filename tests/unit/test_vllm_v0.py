@@ -65,6 +65,15 @@ def test_a_prompt_stops_every_decode_for_a_step() -> None:
     assert sorted(log.replicas[0].irregular_gaps_ps) == [20 * MS, 20 * MS]
 
 
+def test_prompt_after_prompt_makes_gaps_as_long_as_each_waited() -> None:
+    """One decodes from 10 ms on; others come at 15 and 25 ms, so that the steps at 20 and 30 ms are prompts only."""
+    log = serve(Workload.from_columns([0, 15 * MS, 25 * MS], [4, 5, 6], [4, 3, 3]), 50)
+    assert column(log, "tokens") == [4, 1, 5, 6, 3, 3]
+    assert column(log, "regular") == [0, 1, 0, 0, 1, 3]
+    # Tokens at 20 and 50 ms; at 30 and 50 ms; the third's at 40 and 50 ms are one step apart.
+    assert sorted(log.replicas[0].irregular_gaps_ps) == [20 * MS, 30 * MS]
+
+
 def test_budget_and_sequences_end_a_prompt_step() -> None:
     """T = 10: prompts of 6 and 4 fill a step, the third waits; S = 2: it waits until one ends."""
     three = Workload.from_columns([0, 0, 0], [6, 4, 5], [2, 3, 2])
