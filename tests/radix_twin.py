@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulator.allocators.radix_tree import Spans
+from simulator.allocators.token_spans import Spans
 
 Token = tuple[str, int]
 Path = tuple[Token, ...]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from simulator.allocators.content import TokenContent
 from simulator.allocators.kv_cache import Holder
-from simulator.allocators.radix_tree import Node, RadixTree, Spans, merged
+from simulator.allocators.radix_tree import Node, RadixTree
 from simulator.allocators.sglang_kv import SglangKv
+from simulator.allocators.token_spans import Spans, merged
 
 
 class Lease:

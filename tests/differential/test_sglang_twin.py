@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from simulator.allocators.content import TokenContent
 from simulator.allocators.pools import PagedPool
 from simulator.allocators.radix_kv import RadixKv
-from simulator.allocators.radix_tree import merged
+from simulator.allocators.token_spans import merged
 from simulator.inbox import make_request
 from simulator.schedulers.plan import Plan
 from simulator.schedulers.policies import SglangPolicy

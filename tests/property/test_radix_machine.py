@@ -6,7 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from simulator.allocators.radix_tree import Node, RadixTree, Spans, merged
+from simulator.allocators.radix_tree import Node, RadixTree
+from simulator.allocators.token_spans import Spans, merged
 from tests.radix_twin import NaiveTree, Path, tokens_of
 
 sequences = st.lists(

@@ -9,7 +9,8 @@ import pytest
 from simulator.allocators.content import TokenContent
 from simulator.allocators.pools import ContiguousPool, PagedPool, PoolConfig
 from simulator.allocators.radix_kv import RadixKv
-from simulator.allocators.radix_tree import RadixTree, merged
+from simulator.allocators.radix_tree import RadixTree
+from simulator.allocators.token_spans import merged
 from simulator.cluster import simulate
 from simulator.errors import InputError
 from simulator.request import Request
