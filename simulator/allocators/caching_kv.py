@@ -11,35 +11,20 @@ from simulator.allocators.counting_kv import CountingKv
 from simulator.allocators.free_content import FreeContent, PrivateRun
 from simulator.allocators.kv_cache import Holder
 from simulator.allocators.named_blocks import NamedBlocks
+from simulator.allocators.named_table import NamedTable
 from simulator.allocators.prefix_hashes import PrefixChain, PrefixHashes
 from simulator.allocators.shared_content import SharedContent
 
 ALL = 1 << 62  # of a row: every block is named
 
 
-class NamedTable:
-    """What a request holds, in ``holder.extent``: its first ``shared`` blocks are named, once they are cached.
-
-    ``blocks``: names of the cached ones among them; ``settled``: cached blocks, named or not; ``chain``: the
-    request's prefixes, where it has blocks to name.
-    """
-
-    __slots__ = ("blocks", "chain", "settled", "shared")
-
-    def __init__(self, blocks: list[int], settled: int, shared: int, chain: PrefixChain | None) -> None:
-        self.blocks = blocks
-        self.settled = settled
-        self.shared = shared
-        self.chain = chain
-
-
 class CachingKv(CountingKv):
     """``CountingKv`` that knows, beyond how many blocks are free, what they still hold.
 
-    A free block without a hash is like any other; the ``unhashed`` ones are reused first, then the oldest content
-    (``FreeContent``). Content is *private* from a row's first token on that no other row can have (``SharedContent``):
-    only the row itself, when it was preempted, can hit it, and its blocks go in one piece. All other content is kept
-    block by block.
+    A free block without content is like any other; the ``unhashed`` ones are reused first, then the oldest content
+    (``FreeContent``). Before May 2026 (``blank_first`` False) they waited their turn like the others. Content is
+    *private* from a row's first token on that no other row can have (``SharedContent``): only the row itself, when it
+    was preempted, can hit it, and its blocks go in one piece. All other content is kept block by block.
 
     Decoders of private answers are brought up to date when they stop; answers that others name are cached step by
     step, in the order of the running list (then ``ordered``).
@@ -60,6 +45,7 @@ class CachingKv(CountingKv):
         "_shared",
         "_shared_answers",
         "_told",
+        "blank_first",
         "evicted_blocks",
         "growth_may_admit",
         "lag",
@@ -80,6 +66,7 @@ class CachingKv(CountingKv):
         lag: int,
         bytes_per_token: int,
         null_block: bool = True,
+        blank_first: bool = True,
     ) -> None:
         super().__init__(
             num_gpu_blocks,
@@ -93,7 +80,8 @@ class CachingKv(CountingKv):
         self.lag = lag
         self.evicted_blocks = 0
         self.saved_units = 0
-        self.unhashed = self.free_units
+        self.blank_first = blank_first
+        self.unhashed = self.free_units if blank_first else 0
         shared = SharedContent(content)
         self._shared = {row: tokens // block_size for row, tokens in shared.tokens.items() if tokens >= block_size}
         self._shared_answers = shared.answers
@@ -101,6 +89,8 @@ class CachingKv(CountingKv):
         self._told: list[dict[int, Holder]] = [{} for _ in range(block_size)]  # decoders of shared answers, by phase
         self._free = FreeContent()
         self._named = NamedBlocks(block_size, self._free)
+        if not blank_first:
+            self._free.add_blank(self._named.new_name(), self.free_units)
         self._hashes = PrefixHashes(content)
         self._head: tuple[int, PrefixChain] | None = None  # who asked last: (row, its prefixes)
         # What the last look-up found, until something changes: (row, named blocks, private blocks, chain).
@@ -187,8 +177,8 @@ class CachingKv(CountingKv):
             self.unhashed = unhashed
             return
         self.unhashed = 0
-        self.evicted_blocks -= unhashed
-        named = self._free.pop(-unhashed)
+        named, cached = self._free.pop(-unhashed)
+        self.evicted_blocks += cached
         if named:
             self._named.forget(named)
         self._found = None
@@ -226,7 +216,11 @@ class CachingKv(CountingKv):
     def release(self, holder: Holder) -> None:
         table: NamedTable = holder.extent
         named = len(table.blocks)
-        self.unhashed += holder.held - table.settled
+        blank = holder.held - table.settled
+        if self.blank_first:
+            self.unhashed += blank
+        else:
+            self._free.add_blank(self._named.new_name(), blank)
         self.free_units += holder.held - named
         if table.settled > named:
             self._free.add_run(self._named.new_name(), PrivateRun(holder.row, named, table.settled))

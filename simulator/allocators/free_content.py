@@ -1,7 +1,8 @@
 """What the free blocks of a cache still hold, oldest first: single blocks that may be shared, and runs that cannot.
 
-Free blocks without a hash stand before all others and are alike, so elsewhere they are a number. Popping takes the
-oldest content; within a request's run that is its end, because a freed table enters last block first.
+Popping takes the oldest content; within a request's run that is its end, because a freed table enters last block
+first. Free blocks without content are alike. Where they stand before all others they need no place here; where they
+wait their turn with the rest (vLLM before May 2026) they are *blank* runs.
 """
 
 from __future__ import annotations
@@ -9,10 +10,15 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
+NOBODY = -1
+
 
 @dataclass(slots=True)
 class PrivateRun:
-    """Free cached blocks ``start`` to ``end`` - 1 of a row; nobody else can have this content."""
+    """Free cached blocks ``start`` to ``end`` - 1 of a row; nobody else can have this content.
+
+    A blank run is a number of blocks without content, of row ``NOBODY``.
+    """
 
     row: int
     start: int
@@ -22,7 +28,7 @@ class PrivateRun:
 class FreeContent:
     """The free cached blocks in the order in which they will be reused. An *item* is a block or a run.
 
-    Invariant: ``blocks`` counts the blocks of all items; no run is empty, and a row has one at most.
+    Invariant: ``blocks`` counts the blocks of all items; no run is empty, and a row has one at most (blank ones apart).
     """
 
     __slots__ = ("_order", "_runs", "blocks")
@@ -51,6 +57,12 @@ class FreeContent:
         self._runs[run.row] = item
         self.blocks += run.end - run.start
 
+    def add_blank(self, item: int, blocks: int) -> None:
+        """So many blocks without content are free from now on."""
+        if blocks:
+            self._order[item] = PrivateRun(NOBODY, 0, blocks)
+            self.blocks += blocks
+
     def remove(self, block: int) -> None:
         """A single block is in use again."""
         del self._order[block]
@@ -68,30 +80,37 @@ class FreeContent:
         self.blocks -= run.end - run.start - 1
         return item
 
-    def pop(self, count: int) -> list[int]:
-        """Reuses the ``count`` oldest blocks, which must be there; returns the single ones among them."""
+    def pop(self, count: int) -> tuple[list[int], int]:
+        """Reuses the ``count`` oldest blocks, which must be there.
+
+        Returns the single ones among them, and how many of all had content.
+        """
         order = self._order
         self.blocks -= count
-        lost: list[int] = []
+        singles: list[int] = []
+        cached = count
         while count:
             item = next(iter(order))
             run = order[item]
             if run is None:
-                lost.append(item)
+                singles.append(item)
                 count -= 1
             else:
-                left = run.end - run.start - count
-                if left > 0:
-                    run.end -= count
+                taken = min(count, run.end - run.start)
+                count -= taken
+                if run.row == NOBODY:
+                    cached -= taken
+                if run.start + taken < run.end:
+                    run.end -= taken
                     break
-                count = -left
-                del self._runs[run.row]
+                if run.row != NOBODY:
+                    del self._runs[run.row]
             del order[item]
-        return lost
+        return singles, cached
 
     def check(self) -> None:
         """Raises AssertionError when the invariant is broken."""
-        runs = {run.row: item for item, run in self._order.items() if run is not None}
+        runs = {run.row: item for item, run in self._order.items() if run and run.row != NOBODY}
         assert runs == self._runs
         assert all(run.start < run.end for run in self._order.values() if run is not None)
         lengths = [1 if run is None else run.end - run.start for run in self._order.values()]

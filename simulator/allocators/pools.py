@@ -115,7 +115,7 @@ def _vllm_v1(pool: PagedPool, engine: EngineConfig, content: TokenContent) -> Kv
 
     groups = pool.groups or (KvGroupShape(pool.block_size),)
     plain = len(groups) == 1 and groups[0].window_tokens is None
-    if plain and engine.enable_prefix_caching and engine.version == "0.33":
+    if plain and engine.enable_prefix_caching:
         return CachingKv(
             pool.num_gpu_blocks,
             groups[0].block_size,
@@ -125,6 +125,7 @@ def _vllm_v1(pool: PagedPool, engine: EngineConfig, content: TokenContent) -> Kv
             reserve_full_sequence=engine.scheduler_reserve_full_isl,
             lag=int(engine.async_scheduling),
             bytes_per_token=pool.bytes_per_token,
+            blank_first=engine.version == "0.33",
         )
     return GroupedKv(
         pool.num_gpu_blocks,

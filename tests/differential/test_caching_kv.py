@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import simulator.cluster as cluster
-from simulator.allocators.block_pool import VLLM_V1
+from simulator.allocators.block_pool import VLLM_V1, VLLM_V1_2025, FreeListPolicy
 from simulator.allocators.caching_kv import CachingKv
 from simulator.allocators.content import TokenContent
 from simulator.allocators.group_shape import KvGroupShape
@@ -33,7 +33,14 @@ LIMIT = 40
 
 
 def exact(
-    blocks: int, size: int, limit: int, content: TokenContent, watermark: float, full: bool, lag: int
+    blocks: int,
+    size: int,
+    limit: int,
+    content: TokenContent,
+    watermark: float,
+    full: bool,
+    lag: int,
+    policy: FreeListPolicy = VLLM_V1,
 ) -> GroupedKv:
     return GroupedKv(
         blocks,
@@ -47,7 +54,7 @@ def exact(
         batched_tokens=64,
         lag=lag,
         bytes_per_token=0,
-        policy=VLLM_V1,
+        policy=policy,
     )
 
 
@@ -85,8 +92,9 @@ class Pair:
         content, chats = chats_of(workload)
         self.chats = [(chat, Chat(chat.row, chat.prompt_tokens, chat.output_tokens)) for chat in chats]
         watermark, full = float(rng.choice([0.0, 0.1])), bool(rng.integers(2))
+        policy = VLLM_V1 if rng.integers(3) else VLLM_V1_2025
         self.caches: tuple[KvCache, KvCache] = (
-            exact(blocks, size, LIMIT, content, watermark, full, self.lag),
+            exact(blocks, size, LIMIT, content, watermark, full, self.lag, policy),
             CachingKv(
                 blocks,
                 size,
@@ -96,6 +104,7 @@ class Pair:
                 reserve_full_sequence=full,
                 lag=self.lag,
                 bytes_per_token=0,
+                blank_first=policy is VLLM_V1,
             ),
         )
         assert answers or not self.caches[1].ordered
@@ -251,6 +260,7 @@ def random_run(seed: int) -> tuple[Workload, EngineConfig, PagedPool]:
         watermark=float(rng.choice([0.0, 0.05])),
         enable_prefix_caching=True,
         async_scheduling=bool(rng.integers(2)),
+        version="2025" if seed % 5 == 0 else "0.33",
     )
     size = int(rng.choice([1, 4, 16]))
     return workload, engine, PagedPool(int(rng.integers(180, 400)) // size + 2, size)
@@ -260,7 +270,9 @@ def exact_cache(pool: PoolConfig, engine: EngineConfig, content: TokenContent) -
     assert isinstance(pool, PagedPool)
     full = engine.scheduler_reserve_full_isl
     lag = int(engine.async_scheduling)
-    return exact(pool.num_gpu_blocks, pool.block_size, engine.max_model_len, content, engine.watermark, full, lag)
+    policy = VLLM_V1 if engine.version == "0.33" else VLLM_V1_2025
+    limit = engine.max_model_len
+    return exact(pool.num_gpu_blocks, pool.block_size, limit, content, engine.watermark, full, lag, policy)
 
 
 @pytest.mark.parametrize("seed", range(18))

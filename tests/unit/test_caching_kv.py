@@ -104,13 +104,15 @@ def test_a_free_run_keeps_its_place_and_a_row_has_one() -> None:
     free.add(1)
     free.add_run(2, PrivateRun(7, 0, 4))
     free.add(3)
-    assert free.pop(3) == [1]
+    assert free.pop(3) == ([1], 3)
     run = free.run(7)
     assert run == PrivateRun(7, 0, 2)
     assert free.single_out(run) == 2
     free.check()
     assert free.blocks == 2
-    assert free.pop(2) == [2, 3]
+    free.add_blank(4, 5)
+    assert free.pop(4) == ([2, 3], 2)
+    assert free.blocks == 3
     assert free.run(7) is None
     free.check()
 
@@ -120,7 +122,7 @@ def test_a_free_run_keeps_its_place_and_a_row_has_one() -> None:
     [
         ((), {"enable_prefix_caching": True}, CachingKv),
         ((KvGroupShape(16),), {"enable_prefix_caching": True}, CachingKv),
-        ((), {"enable_prefix_caching": True, "version": "2025"}, GroupedKv),
+        ((), {"enable_prefix_caching": True, "version": "2025"}, CachingKv),
         ((KvGroupShape(16, 64),), {"enable_prefix_caching": True}, GroupedKv),
         ((KvGroupShape(16), KvGroupShape(16, 64)), {}, GroupedKv),
     ],
