@@ -169,7 +169,8 @@ def _left_running(log: RunLog, facts: RequestFacts) -> int:
 def _was_taken(facts: RequestFacts) -> NDArray[np.bool_]:
     """Requests that were not turned away at the door (one that ran may still be rejected, when it comes back)."""
     table = facts.columns
-    return (table["status"] != Status.REJECTED) | (table["finish_ps"] != NOT_YET)
+    taken: NDArray[np.bool_] = (table["status"] != Status.REJECTED) | (table["finish_ps"] != NOT_YET)
+    return taken
 
 
 def waiting_time(log: RunLog, facts: RequestFacts) -> int:

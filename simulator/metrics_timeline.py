@@ -132,7 +132,7 @@ def _split_memory(
 
 def _waiting(log: RunLog, times: IntColumn) -> IntColumn:
     table = log.request_columns()
-    served = table["status"] != Status.REJECTED
+    served = (table["status"] != Status.REJECTED) | (table["finish_ps"] != NOT_YET)
     scheduled = np.where(table["scheduled_ps"] == NOT_YET, log.end_ps, table["scheduled_ps"])
     one = np.ones(int(served.sum()), dtype=np.int64)
     waiting = _sum_at(times, table["arrival_ps"][served], scheduled[served], one)
