@@ -109,9 +109,9 @@ def _add_steps(use: Occupancy, replica: ReplicaLog, steps: dict[str, IntColumn])
     )
     use.saved += sum_of_products(steps["saved_slots"], length)
     growth = GrowthMoments.of(replica, steps["growth_at"], k)
-    grown = _add_held(use, steps, growth)
+    _add_held(use, steps, growth)
     total_slots = replica.pool.total_slots
-    peak = int((steps["used_slots"] + grown).max())
+    peak = int((steps["used_slots"] + growth.block_size * growth.highest(steps["growth_at"], k - 1)).max())
     use.peak_utilization = max(use.peak_utilization, ratio(peak, total_slots))
     # not np.unique, which imports numpy.ma: as long as all the rest of a summary
     for cause in np.flatnonzero(np.bincount(steps["head_wait"])).tolist():
@@ -121,8 +121,8 @@ def _add_steps(use: Occupancy, replica: ReplicaLog, steps: dict[str, IntColumn])
             use.external += sum_of_products(total_slots - steps["used_slots"][these], length[these])
 
 
-def _add_held(use: Occupancy, steps: dict[str, IntColumn], growth: GrowthMoments) -> IntColumn:
-    """Adds ∫ used slots dt; returns the slots that each row grew by.
+def _add_held(use: Occupancy, steps: dict[str, IntColumn], growth: GrowthMoments) -> None:
+    """Adds ∫ used slots dt.
 
     A block of step j is held for the rest of the row, k−j steps: Σ_j b_j · Σ_{i=j}^{k−1} (d + i·g)
     = d·(k·Σb − Σjb) + g/2·(k(k−1)·Σb − Σj²b + Σjb).
@@ -135,7 +135,6 @@ def _add_held(use: Occupancy, steps: dict[str, IntColumn], growth: GrowthMoments
     use.held += sum_of_products(steps["used_slots"], steps["length_ps"]) + size * (
         sum_of_products(d, rest) + sum_of_products(g, slope)
     )
-    return size * blocks
 
 
 def _reservable(replica: ReplicaLog, end_ps: int) -> int:

@@ -133,3 +133,13 @@ class GrowthMoments:
             totals[1][whole] += periods * first + size * pairs * zeroth
             totals[2][whole] += periods * second + 2 * size * pairs * first + size * size * squares * zeroth
         return totals[0], totals[1], totals[2]
+
+    def highest(self, growth_at: IntColumn, grown: IntColumn) -> IntColumn:
+        """The largest Σ_{j≤i} b_j over i = 0 .. ``grown`` of each row: the end's, unless blocks are given up too."""
+        if (np.diff(self.once) >= 0).all():
+            return self.until(growth_at, grown)[0]
+        last = len(self.once) - 1  # growth that is not monotone has no periodic part
+        begin = np.clip(growth_at - self.offset, 0, last)
+        end = np.clip(growth_at - self.offset + grown, 0, last)
+        edges = np.stack([begin, end + 1], axis=1).ravel()
+        return np.maximum.reduceat(np.append(self.once, self.once[-1]), edges)[::2] - self.once[begin]

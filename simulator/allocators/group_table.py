@@ -13,21 +13,18 @@ class GroupTable:
         blocks: per group, the block of each stretch of its block size, from token 0 on.
         settled: per group, how many leading blocks have had their turn to be cached (cached or passed over).
         chain: the request's prefixes; None where nothing is cached.
+        held: blocks that the request points at; whoever changes the tables keeps it.
         junction_tokens: where the prefix that it shares ends (``Found``).
     """
 
-    __slots__ = ("blocks", "chain", "junction_tokens", "settled")
+    __slots__ = ("blocks", "chain", "held", "junction_tokens", "settled")
 
     def __init__(self, blocks: list[list[int]], chain: PrefixChain | None, junction_tokens: int) -> None:
         self.blocks = blocks
         self.settled = [len(table) for table in blocks]
         self.chain = chain
         self.junction_tokens = junction_tokens
-
-    @property
-    def held(self) -> int:
-        """Blocks that the request points at."""
-        return sum(len(self.real(group)) for group in range(len(self.blocks)))
+        self.held = sum(len(self.real(group)) for group in range(len(blocks)))
 
     def real(self, group: int) -> list[int]:
         """The group's blocks without the null ones, in order."""

@@ -5,12 +5,12 @@ SCHEDULERS.md 1, 2, 3 (B4) and 8. Plain and exact; where no order can matter, fa
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from math import gcd, lcm
 
 from simulator.allocators.block_pool import BlockPool, FreeListPolicy
 from simulator.allocators.cached_blocks import CachedBlocks
 from simulator.allocators.content import TokenContent
+from simulator.allocators.decoder_events import DecoderEvents
 from simulator.allocators.group_rules import GroupRules
 from simulator.allocators.group_shape import KvGroupShape
 from simulator.allocators.group_table import GroupTable
@@ -81,7 +81,7 @@ class GroupedKv:
         self._found: tuple[int, Found] | None = None  # (row, what it found), while nothing has changed since
         self._references = 0  # non-null table entries, all tables together
         self._holders: dict[int, Holder] = {}  # row -> holder
-        self._decoders: dict[int, Holder] = {}  # row -> holder
+        self._decoders = DecoderEvents(self.groups, self.alignment_tokens, lag, caching=caching)
 
     # -- what it is asked ------------------------------------------------------------------------------------
 
@@ -194,6 +194,7 @@ class GroupedKv:
             if passed:
                 self.blocks.drop(passed)
                 self._references -= len(passed)
+                extent.held -= len(passed)
 
     def _pop(self, holder: Holder, tokens: int) -> None:
         """Takes the blocks that ``tokens`` tokens lack; they are there."""
@@ -208,6 +209,7 @@ class GroupedKv:
                 self.evicted_blocks += len(evicted)
                 for block, content in evicted:
                     self._cached.remove(content, block)
+                extent.held += need
         holder.held = extent.held
 
     def _insert(self, holder: Holder, tokens: int) -> None:
@@ -246,7 +248,7 @@ class GroupedKv:
     # -- decoders --------------------------------------------------------------------------------------------
 
     def join(self, holder: Holder, tokens: int, step: int) -> None:
-        self._decoders[holder.row] = holder
+        self._decoders.join(holder, tokens, step)
 
     def leave(self, holder: Holder, tokens: int) -> None:
         extent: GroupTable = holder.extent
@@ -256,7 +258,7 @@ class GroupedKv:
                     f"request {holder.row} leaves with {tokens} tokens in {len(table)} blocks of {rules.block_size}: "
                     "a step was not served, or served twice"
                 )
-        del self._decoders[holder.row]
+        self._decoders.leave(holder)
 
     def grow(self, holder: Holder, step: int) -> bool:
         stored = holder.computed + step - holder.joined_step
@@ -266,31 +268,31 @@ class GroupedKv:
         return self._make_room(holder, stored - in_flight, stored + 1, stored + 1 - self.lag)
 
     def demand(self, step: int) -> int:
-        """At most so many: blocks that windows give up in this step are not counted against it."""
-        return sum(
-            self.units_for(holder, holder.computed + step - holder.joined_step + 1)
-            for holder in self._decoders.values()
-        )
+        """Blocks that windows give up in this step are not counted against it."""
+        return self._decoders.demand(step)
 
     def serve(self, step: int) -> bool:
-        if self.demand(step) > self.free_units:
+        if self._decoders.demand(step) > self.blocks.free_blocks:
             return False
-        for holder in sorted(self._decoders.values(), key=lambda holder: holder.seq):
+        for holder in self._decoders.due(step):
             self.grow(holder, step)
         return True
 
     def horizon(self, step: int, most: int) -> int:
-        """0 with windows; exact for one group; careful for several."""
-        if self.windowed:
-            return 0
+        """Exact for one group that keeps all; else careful, and a block size at most: growth has no period then."""
         if not self._decoders:
             return most
         free, size = self.free_units, self.pool.block_size
-        # In a block size of steps each decoder needs a block; several groups have no such period.
-        periods = free // len(self._decoders) + 1 if len(self.groups) == 1 else 1
-        most = min(most, periods * size)
-        # Nobody grows while we ask, so the demand of a later step is that of all the steps up to it.
-        return bisect_right(range(most), free, key=lambda steps: self.demand(step + steps))
+        periodic = len(self.groups) == 1 and not self.windowed
+        steps = free // len(self._decoders) * size if periodic else 0
+        most = min(most, steps + size)
+        free -= steps // size * len(self._decoders)
+        while steps < most:
+            free -= self._decoders.demand(step + steps)
+            if free < 0:
+                return steps
+            steps += 1
+        return most
 
     def advance(self, step: int, steps: int) -> list[int]:
         """Serves them one by one; the number of blocks that each took, less what its windows gave up."""
@@ -300,8 +302,8 @@ class GroupedKv:
             if not self.serve(now):
                 raise ValueError(f"{steps} steps from step {step} on need more blocks than are free")
             taken.append(free - self.free_units)
-        if steps > self.pool.block_size and len(self.groups) > 1:
-            raise ValueError(f"{steps} steps at once: with several groups growth has no period to report")
+        if steps > self.pool.block_size and (len(self.groups) > 1 or self.windowed):
+            raise ValueError(f"{steps} steps at once: with windows or several groups growth has no period to report")
         return taken[: self.pool.block_size]
 
     def check(self) -> None:
@@ -310,7 +312,7 @@ class GroupedKv:
             extent: GroupTable = holder.extent
             real = [extent.real(group) for group in range(len(self.groups))]
             tables.append([block for of_group in real for block in of_group])
-            assert holder.held == len(tables[-1]) or self.windowed, f"request {row} holds {holder.held}"
+            assert extent.held == len(tables[-1]), f"request {row} holds {extent.held}"
             for rules, table, of_group, settled in zip(self.groups, extent.blocks, real, extent.settled, strict=True):
                 assert rules.window_tokens is not None or of_group == table, f"a hole in the table of {row}"
                 assert table[len(table) - len(of_group) :] == of_group, f"a hole amid the table of {row}"
@@ -321,7 +323,7 @@ class GroupedKv:
         self._cached.check(self.blocks.hash_of)
         assert self._references == sum(map(len, tables))
         assert self.saved_units >= 0
-        assert self._decoders.keys() <= self._holders.keys(), "a decoder holds nothing"
+        assert self._decoders.decoders.keys() <= self._holders.keys(), "a decoder holds nothing"
 
 
 def _check_shapes(
