@@ -59,11 +59,15 @@ def test_a_wrong_number_in_the_readme_would_be_found() -> None:
     assert starts_of("  1", text) == ["  1"]
 
 
-def test_three_ways_are_shown_and_every_command_is_in_the_table() -> None:
+def test_five_ways_are_shown_and_every_command_is_in_the_table() -> None:
     assert [command.split()[1:3] for command, _ in BLOCKS] == [
         ["run", "quickstart"],
         ["size", "--model"],
+        ["run", "shared-prefixes"],
         ["run", "seed-capacity"],
+        ["run", "eight-systems"],
+        ["catalog", "engines"],
+        ["workload", "quickstart"],
     ]
     listed = set(re.findall(r"^\| `kvplan (\w+)", README, flags=re.MULTILINE))
     offered = set(re.findall(r"^  (\w+)  ", CliRunner().invoke(app, ["--help"]).stdout, flags=re.MULTILINE))
