@@ -24,7 +24,13 @@ class RequestState(IntEnum):
 LEGAL_MOVES: dict[RequestState, frozenset[RequestState]] = {
     RequestState.WAITING: frozenset({RequestState.PREFILLING, RequestState.REJECTED}),
     RequestState.PREFILLING: frozenset(
-        {RequestState.DECODING, RequestState.PREEMPTED, RequestState.ENDING, RequestState.FINISHED}
+        {
+            RequestState.DECODING,
+            RequestState.PREEMPTED,
+            RequestState.ENDING,
+            RequestState.FINISHED,
+            RequestState.WAITING,  # taken back by the pass that admitted it
+        }
     ),
     RequestState.DECODING: frozenset(
         {RequestState.PREEMPTED, RequestState.SWAPPED, RequestState.ENDING, RequestState.FINISHED}

@@ -117,9 +117,9 @@ class ChunkedPrefill(Scheduler):
             left -= chunk
         if need > kv.free_units:
             return -1
-        kv.serve(step)
-        for request, chunk in chunks:
-            kv.extend(request, request.computed + chunk)
+        # There is room for all; should a cache refuse all the same, the slow way finds out whom.
+        if not all(kv.extend(request, request.computed + chunk) for request, chunk in chunks) or not kv.serve(step):
+            return -1
         self.plan.chunks = chunks
         return left
 
@@ -165,48 +165,13 @@ class ChunkedPrefill(Scheduler):
             budget -= chunk
 
     def _settle(self, step: int) -> None:
-        """Fills in the batch and what follows from the chunks."""
-        plan, decoders = self.plan, self.decoders
-        decodes = decoders.count
-        context = stored = decoders.stored_tokens + decodes
-        if plan.skipped or self.lagging:
-            for request in plan.skipped:
-                context -= request.computed_at(step) + 1
-            decodes -= len(plan.skipped)
-            stored -= len(plan.skipped)
-            if not plan.skipped:  # everybody who lagged gets a token again
-                plan.resumed.extend(self.lagging.values())
-                self.lagging.clear()
-        batch = plan.batch
-        batch.decodes = plan.decodes = tokens = decodes
-        batch.decode_context = context
-        plan.regular = decodes
-        if plan.resumed:
-            plan.irregular = True
-            plan.regular -= len(plan.resumed)
-        prefills, completing, prefilling = batch.prefills, plan.completing, self.prefilling
-        for request, chunk in plan.chunks:
-            request.computed = computed = request.computed + chunk
-            tokens += chunk
-            context += computed
-            prefills.append((chunk, computed))
-            complete = computed == request.prompt_tokens + request.generated
-            if complete:
-                completing.append(request)
-                stored += computed
-                if request.generated:
-                    plan.irregular = True
-            if not complete or request.seq in prefilling:
-                self.carry_over(request, chunk)
+        """Sums the pass up, and says whether the next one can differ."""
+        plan = self.plan
+        self.settle(step)
         if self.lag:
             self._note_in_flight()
-        batch.tokens = tokens
-        batch.context = context
-        batch.requests = decodes + len(plan.chunks)
-        batch.sampled = decodes + len(plan.completing)
-        plan.stored_tokens = stored + self.stored_prefill_tokens
         if self.hold.active:
-            self.hold.ran(plan, tokens)
+            self.hold.ran(plan, plan.batch.tokens)
         if plan.head_wait in STAYS_BLOCKED and not (
             plan.chunks or self.prefilling or plan.preempted or plan.resumed or plan.skipped
         ):

@@ -23,16 +23,6 @@ class FirstCome(Scheduler):
         self.admissions = 0
         self.running_limit = config.running_limit
 
-    def decode_only(self) -> None:
-        """Fills the plan of a pass that gives every decoder a token, with nothing else to decide."""
-        plan, decoders = self.plan, self.decoders
-        count = decoders.count
-        plan.decodes = count
-        plan.head_wait = NOBODY_WAITS
-        batch = plan.batch
-        batch.tokens = batch.requests = batch.sampled = batch.decodes = count
-        batch.context = batch.decode_context = plan.stored_tokens = decoders.stored_tokens + count
-
     def take_head(self, now_ps: int) -> Request:
         """Moves the head of the queue, whom the cache has admitted, to the running requests."""
         request = self.waiting.pop()
@@ -64,42 +54,3 @@ class FirstCome(Scheduler):
         if request.seq not in self.lagging:
             request.last_token_ps = now_ps
             self.lagging[request.seq] = request
-
-    def settle(self, step: int) -> None:
-        """Fills in the batch and what follows from chunks and skipped decoders.
-
-        Whoever lagged and is not skipped again must stand in ``plan.resumed``, unless nobody is skipped at all.
-        """
-        plan, decoders = self.plan, self.decoders
-        decodes = decoders.count - len(plan.skipped)
-        context = decoders.stored_tokens + decoders.count
-        stored = decoders.stored_tokens + decodes
-        for request in plan.skipped:
-            context -= request.computed_at(step) + 1
-        if self.lagging and not plan.skipped:
-            plan.resumed.extend(self.lagging.values())
-            self.lagging.clear()
-        batch = plan.batch
-        batch.decodes = plan.decodes = tokens = decodes
-        batch.decode_context = context
-        plan.regular = decodes - len(plan.resumed)
-        if plan.resumed:
-            plan.irregular = True
-        for request, chunk in plan.chunks:
-            request.computed = computed = request.computed + chunk
-            tokens += chunk
-            context += computed
-            batch.prefills.append((chunk, computed))
-            complete = computed == request.prompt_tokens + request.generated
-            if complete:
-                plan.completing.append(request)
-                stored += computed
-                if request.generated:
-                    plan.irregular = True
-            if request.seq in self.prefilling or not complete:
-                self.carry_over(request, chunk)
-        batch.tokens = tokens
-        batch.context = context
-        batch.requests = decodes + len(plan.chunks)
-        batch.sampled = decodes + len(plan.completing)
-        plan.stored_tokens = stored + self.stored_prefill_tokens

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 
 from simulator.allocators.kv_cache import KvCache
 from simulator.request import Request, RequestState
+from simulator.run_log import HeadWait
 from simulator.schedulers.config import EngineConfig
 from simulator.schedulers.decoders import Decoders
 from simulator.schedulers.plan import Plan
@@ -60,6 +61,55 @@ class Scheduler(ABC):
     @abstractmethod
     def schedule(self, step: int, now_ps: int) -> Plan:
         """Decides what step number ``step``, starting now, computes."""
+
+    def decode_only(self) -> None:
+        """Fills the plan of a pass that gives every decoder a token, with nothing else to decide."""
+        plan, decoders = self.plan, self.decoders
+        count = decoders.count
+        plan.decodes = count
+        plan.head_wait = int(HeadWait.NOBODY_WAITS)
+        batch = plan.batch
+        batch.tokens = batch.requests = batch.sampled = batch.decodes = count
+        batch.context = batch.decode_context = plan.stored_tokens = decoders.stored_tokens + count
+
+    def settle(self, step: int) -> None:
+        """Fills in the batch and what follows from chunks and skipped decoders.
+
+        Whoever lagged and is not skipped again must stand in ``plan.resumed``, unless nobody is skipped at all.
+        """
+        plan, decoders = self.plan, self.decoders
+        decodes = decoders.count - len(plan.skipped)
+        context = decoders.stored_tokens + decoders.count
+        stored = decoders.stored_tokens + decodes
+        for request in plan.skipped:
+            context -= request.computed_at(step) + 1
+        if self.lagging and not plan.skipped:
+            plan.resumed.extend(self.lagging.values())
+            self.lagging.clear()
+        batch = plan.batch
+        batch.decodes = plan.decodes = tokens = decodes
+        batch.decode_context = context
+        plan.regular = decodes - len(plan.resumed)
+        if plan.resumed:
+            plan.irregular = True
+        for request, chunk in plan.chunks:
+            request.computed = computed = request.computed + chunk
+            tokens += chunk
+            context += computed
+            batch.prefills.append((chunk, computed))
+            complete = computed == request.prompt_tokens + request.generated
+            if complete:
+                plan.completing.append(request)
+                stored += computed
+                if request.generated:
+                    plan.irregular = True
+            if request.seq in self.prefilling or not complete:
+                self.carry_over(request, chunk)
+        batch.tokens = tokens
+        batch.context = context
+        batch.requests = decodes + len(plan.chunks)
+        batch.sampled = decodes + len(plan.completing)
+        plan.stored_tokens = stored + self.stored_prefill_tokens
 
     def advance(self, step: int) -> None:
         """The step of the last plan has run."""

@@ -8,7 +8,8 @@ from simulator.allocators.kv_cache import KvCache
 from simulator.allocators.radix_kv import RadixKv
 from simulator.allocators.sglang_kv import SglangKv
 from simulator.errors import InputError
-from simulator.request import Request
+from simulator.request import Request, RequestState
+from simulator.run_log import NOT_YET
 from simulator.schedulers.completion_order import CompletionOrder
 from simulator.schedulers.config import EngineConfig
 from simulator.schedulers.first_come import KV_MEMORY, MAX_NUM_SEQS, NOBODY_WAITS, TOKEN_BUDGET, FirstCome
@@ -92,6 +93,8 @@ class SglangPrefill(FirstCome):
         if not plan.chunks:
             return False
         self._allocate()
+        if not plan.chunks:
+            return False
         # A batch that somebody leaves, or that joins no other, opens admission again.
         if self.chunked is not None or not decoders.count:
             self.full = False
@@ -219,9 +222,32 @@ class SglangPrefill(FirstCome):
         page = self.pages.block_size
         wanted = sum(chunk for _, chunk in chunks)
         self.pages.make_room(wanted if page == 1 else wanted + page * len(chunks))
-        for request, chunk in chunks:
+        for request, chunk in list(chunks):
             if not self.pages.extend(request, request.computed + chunk):
-                raise AssertionError(f"admitted request {request.row} finds no page for {chunk} tokens")
+                self._take_back(request, chunk)
+
+    def _take_back(self, request: Request, chunk: int) -> None:
+        """Leaves out a chunk that found no pages against all estimates; a newcomer heads the queue again."""
+        plan = self.plan
+        plan.chunks.remove((request, chunk))
+        plan.head_wait = KV_MEMORY
+        if request not in plan.admitted:
+            self.chunked = request  # goes on with the next batch
+            return
+        plan.admitted.remove(request)
+        if self.chunked is request:
+            self.chunked = None
+        del self.running[request.seq]
+        self.kv.release(request)
+        if request.preemptions:
+            request.state = RequestState.PREEMPTED
+            request.recomputed += min(request.hit_tokens, request.lost_tokens)
+        else:
+            request.state = RequestState.WAITING
+            request.scheduled_ps = NOT_YET
+        request.computed = 0
+        assert isinstance(self.waiting, FcfsQueue)
+        self.waiting.appendleft(request)
 
 
 def _check(config: EngineConfig, kv: SglangKv) -> None:
