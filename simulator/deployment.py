@@ -154,7 +154,7 @@ def memory_settings(engine: EngineSettings) -> MemorySettings:
         windows=keeps_windows(engine),
         enable_prefix_caching=bool(engine.enable_prefix_caching),
         graphs_in_budget=preset.graphs_in_budget,
-        whole_prompts=preset.whole_prompts or engine.enable_chunked_prefill is False,
+        whole_prompts=preset.covers_context and not engine.enable_chunked_prefill,
     )
 
 

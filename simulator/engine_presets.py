@@ -54,7 +54,7 @@ class EnginePreset:
         prefix_caching: what it does by default; None where it is simulated without.
         null_block: whether one block of the pool is never used (vLLM v1).
         windows: whether sliding-window layers give up what they no longer see.
-        whole_prompts: a step computes whole prompts only.
+        covers_context: where prompts are not cut, a token budget that is left out is raised to max_model_len.
         graphs_in_budget: whether CUDA graphs are subtracted from the pool.
         notes: what a result must say of it.
     """
@@ -70,7 +70,7 @@ class EnginePreset:
     prefix_caching: bool | None = None
     null_block: bool = False
     windows: bool = False
-    whole_prompts: bool = False
+    covers_context: bool = False
     graphs_in_budget: bool = True
     notes: tuple[str, ...] = ()
 
@@ -90,6 +90,7 @@ _VLLM = EnginePreset(
     prefix_caching=True,
     null_block=True,
     windows=True,
+    covers_context=True,
 )
 
 _SLOTS = (
@@ -100,7 +101,7 @@ _ORCA = EnginePreset(
     policy=IterationLevelPolicy,
     sizes="orca",
     allocators=("contiguous", "paged"),
-    whole_prompts=True,
+    covers_context=True,
     notes=(f"Orca: {_SLOTS}",),
 )
 
@@ -129,6 +130,7 @@ PRESETS: dict[str, EnginePreset] = {
             "preemption_mode": "auto",
             "release": "2024",
         },
+        covers_context=True,
         graphs_in_budget=False,
     ),
     "sglang": EnginePreset(
@@ -164,7 +166,7 @@ PRESETS: dict[str, EnginePreset] = {
         sizes="fastertransformer",
         allocator=ContiguousAllocator(reservation="max", fit="first"),
         allocators=("contiguous", "paged"),
-        whole_prompts=True,
+        covers_context=True,
         notes=(f"FasterTransformer: {_SLOTS}",),
     ),
 }
