@@ -83,7 +83,7 @@ class ChunkedPrefill(Scheduler):
             return 0
         cap = self.config.long_prefill_token_threshold
         if self.config.long_prefill_token_threshold_adaptive:
-            cap = max(cap, self.config.max_num_batched_tokens // requests)
+            cap = max(cap, self.config.max_num_batched_tokens // max(requests, 1))
         return cap
 
     def _together(self, step: int, cap: int, holding: bool) -> int:
