@@ -48,12 +48,12 @@ def _render(result: dict[str, Any], pictures: list[dict[str, str]]) -> str:
     )
     predicted = [row for row in result["rows"] if row["ours"] is not None]
     reasons = dict.fromkeys(row["why"] for row in result["rows"] if row["ours"] is None)
-    columns = ["system", "what", "at", "ours", "paper", "off by", "within", "spread of lengths -30 % to +30 %"]
+    columns = ["", "ours", "paper", "off by", "within", "spread of lengths -30 % to +30 %"]
     columns += [f"with {words}" for words in EXPLANATIONS.values()]
     return environment.get_template(TEMPLATE).render(
         answer=answer(result),
         source=result["source"],
-        missed=[f"{_name(row)}: {row['why']}." for row in predicted if row["within"] is False],
+        missed=[f"{row['figure']}, {row['label']}: {row['why']}." for row in predicted if row["within"] is False],
         wrong=[
             f"{plot['plot']} at {w['rate_rps']:g} req/s: {w['slower']} is slower than {w['faster']} in the paper only."
             for plot in result["order"]
@@ -84,10 +84,6 @@ def answer(result: dict[str, Any]) -> str:
     return words + "."
 
 
-def _name(row: dict[str, Any]) -> str:
-    return ", ".join(part for part in (row["figure"], row["system"], row["dataset"], row["metric"], row["x"]) if part)
-
-
 def _cells(row: dict[str, Any]) -> list[str]:
     band = ""
     if row["ours_narrower_lengths"] is not None:
@@ -96,6 +92,5 @@ def _cells(row: dict[str, Any]) -> list[str]:
     off = ""
     if row["relative"] is not None:
         off = f"{row['difference']:+.1f}" if row["kind"] == "share" else f"{row['relative']:+.0%}"
-    what = ", ".join(part for part in (row["dataset"] or row["model_hw"], row["metric"].replace("_", " ")) if part)
     within = {None: "", True: "yes", False: "no"}[row["within"]]
-    return [row["system"], what, row["x"], f"{row['ours']:.4g}", row["paper_text"] or "-", off, within, band, *other]
+    return [row["label"], f"{row['ours']:.4g}", row["paper_text"] or "-", off, within, band, *other]

@@ -175,12 +175,14 @@ def _assumptions(lab: Lab) -> list[str]:
         )
     calibration = find_calibration("default")
     lines += [
-        "Poisson arrivals; one hour a trace as in the paper, or its first 7,500 requests; latencies leave out the "
+        "Poisson arrivals; one hour a trace as in the paper, or its beginning where that has more than "
+        "7,500 requests (four minutes at the least); latencies leave out the "
         "requests of the first minute",
         f"step times: roofline of OPT in fp16 with the shipped calibration {calibration.name!r}, not fitted to the "
         f"paper: host overhead {calibration.overhead_ms:g} ms a step, {calibration.layer_overhead_us:g} us a layer",
         "slots: the paper's Table 1; blocks of 16 tokens; vLLM's scheduler as of 2023: prompts in the steps of the "
-        "decodes, 2,560 tokens a step, 256 sequences, a watermark of 1 %, preemption by recompute",
+        "decodes, 2,560 tokens a step, 256 sequences, a watermark of 1 %, preemption by recompute; requests of several "
+        "sequences are swapped over PCIe at its data sheet's rate",
         "Orca: prompt plus reserved output from a buddy allocator, first come first served, never preempted; "
         "FasterTransformer: batches of 5 (ShareGPT) and 14 (Alpaca) requests, as in the authors' scripts",
         "memory split: 4 req/s for 900 s, steps from 300 s on, and other rates and windows as in the authors' scripts "

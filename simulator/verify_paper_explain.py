@@ -13,6 +13,7 @@ from simulator.verify_paper_questions import (
     ORCAS,
     PAGED,
     BatchQuestion,
+    BlockSizeQuestion,
     LatencyQuestion,
     MaxRateQuestion,
     Question,
@@ -48,8 +49,13 @@ def explained(asked: list[Asked], overhead_ms: float | None, on_row: OnRow) -> l
 
 
 def _load_matters(question: Question) -> bool:
-    """Whether a step's length moves the answer: not in an overloaded server, where memory decides."""
-    return isinstance(question, BatchQuestion | RatioQuestion | MaxRateQuestion)
+    """Whether a step's length moves the answer: not in an overloaded server, where memory decides.
+
+    Of the rates only the paper's headline, those of plain requests at 0.2 s a token, are run again.
+    """
+    if isinstance(question, RatioQuestion | MaxRateQuestion):
+        return question.latency_s == 0.2 and not question.prefix_tokens
+    return isinstance(question, BatchQuestion | BlockSizeQuestion)
 
 
 def _memory_matters(question: Question) -> bool:

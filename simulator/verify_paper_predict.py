@@ -37,7 +37,7 @@ GIB = 1 << 30
 TRACE_S = 3600.0
 SHORT_TRACE_S = 900.0
 """One hour, and a quarter of it for OPT-175B "due to the cost limit" (section 6.1)."""
-ENOUGH_REQUESTS = 7_500
+ENOUGH_REQUESTS, AT_LEAST_S = 7_500, 240.0
 """Of an hour with more requests than this, its beginning is simulated: chance is small by then."""
 
 SPLIT_RATE_RPS, SPLIT_TRACE_S, SPLIT_FROM_S = 4.0, 900.0, 300.0
@@ -94,8 +94,14 @@ def answer(question: Question, lab: Lab) -> float:
         load = _trace(question, question.rate_rps)
         return lab.window(system, question.server, load, BATCH_FROM * load.duration_s, load.duration_s).batched
     if isinstance(question, LatencyQuestion):
-        system = system_of(question.system, question.server, question.dataset, question.prefix_tokens)
         load = _trace(question, question.rate_rps, question.sampling)
+        system = system_of(
+            question.system,
+            question.server,
+            question.dataset,
+            sequences=load.sequences,
+            prefix_tokens=load.prefix_tokens,
+        )
         return lab.latency_s(system, question.server, load)
     if isinstance(question, MaxRateQuestion):
         return max_rate_rps(question, lab)
@@ -118,19 +124,20 @@ def _trace(
 ) -> Load:
     """The load of one of the paper's traces."""
     whole_s = SHORT_TRACE_S if question.server.model == "opt-175b" else TRACE_S
-    duration_s = min(whole_s, ENOUGH_REQUESTS / (rate_rps * sampling.sequences))
+    duration_s = min(whole_s, max(AT_LEAST_S, ENOUGH_REQUESTS / (rate_rps * sampling.sequences)))
     prefix_tokens = 0 if isinstance(question, BatchQuestion) else question.prefix_tokens
     return Load(question.dataset, rate_rps, duration_s, sampling.sequences, sampling.beam, prefix_tokens)
 
 
 def max_rate_rps(question: MaxRateQuestion, lab: Lab) -> float:
     """The rate at which normalised latency first reaches the limit, linear between two simulated rates."""
-    system = system_of(question.system, question.server, question.dataset, question.prefix_tokens)
+    prefix_tokens = question.prefix_tokens
+    system = system_of(question.system, question.server, question.dataset, prefix_tokens=prefix_tokens)
 
     def latency_s(rate_rps: float) -> float:
         return lab.latency_s(system, question.server, _trace(question, rate_rps))
 
-    guess_rps = lab.capacity_rps(system, question.server, question.dataset, question.prefix_tokens)
+    guess_rps = lab.capacity_rps(system, question.server, question.dataset, prefix_tokens)
     low, high = _bracket(latency_s, question.latency_s, guess_rps)
     below, above = latency_s(low), latency_s(high)
     for _ in range(REFINEMENTS):
@@ -181,14 +188,16 @@ def _memory(question: MemoryQuestion) -> float:
 def _saving(question: SavingQuestion, lab: Lab) -> float:
     sampling = question.sampling
     load = Load(question.dataset, SAVING_RATE_RPS, SAVING_TRACE_S, sampling.sequences, sampling.beam)
-    window = lab.window(Vllm(), question.server, load, SAVING_FROM_S, SAVING_TRACE_S)
+    window = lab.window(Vllm(mixed=False), question.server, load, SAVING_FROM_S, SAVING_TRACE_S)
     return 100 * window.saved
 
 
 def _block_size(question: BlockSizeQuestion, lab: Lab) -> float:
     server = question.server
     load = Load(question.dataset, BLOCK_SIZE_RATE_RPS[question.dataset], BLOCK_SIZE_TRACE_S)
-    return lab.latency_s(Vllm(question.block_size, question.preemption_mode), server, load)
+    mode = question.preemption_mode
+    system = Vllm(question.block_size, mode, mixed=mode == "recompute")
+    return lab.latency_s(system, server, load)
 
 
 def _swap_time_ms(question: SwapTimeQuestion, lab: Lab) -> float:

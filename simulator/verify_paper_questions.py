@@ -181,10 +181,8 @@ def _memory(asked: Asked) -> Question | NotAsked:
 
 
 def _length(asked: Asked) -> Question | NotAsked:
-    dataset = _dataset(asked)
-    if dataset is None:
-        return NotAsked("a dataset that is not modelled")
-    return LengthQuestion(dataset, "prompt" if asked.metric == "mean_input_tokens" else "output")
+    dataset, side = _dataset(asked), asked.metric.split("_")[1]
+    return LengthQuestion(dataset, "prompt" if side == "input" else "output") if dataset else _UNKNOWN
 
 
 def _share(asked: Asked) -> Question | NotAsked:
@@ -214,7 +212,7 @@ def _latency(asked: Asked) -> Question | NotAsked:
 def _block_size(asked: Asked) -> Question | NotAsked:
     meaning = dict(re.findall(r"(\w+)=(\w+)", asked.model_hw)).get(asked.system, "")
     size = float(asked.x) if _RATE.match(asked.x) else 0.0
-    if meaning in (*DATASETS, "recompute", "swap") and size >= 1:
+    if meaning in ("ShareGPT", "Alpaca", "recompute", "swap") and size >= 1:
         dataset = meaning if meaning in DATASETS else "ShareGPT"
         return BlockSizeQuestion(OPT_13B, dataset, int(size), "swap" if meaning == "swap" else "recompute")
     return NotAsked("a line of a plot whose meaning is not known")
@@ -252,8 +250,7 @@ def _prefix_ratio(asked: Asked) -> Question | NotAsked:
 
 
 def _saving(asked: Asked) -> Question | NotAsked:
-    server, dataset = _server(asked.model_hw), _dataset(asked)
-    sampling = _sampling(asked.x)
+    server, dataset, sampling = _server(asked.model_hw), _dataset(asked), _sampling(asked.x)
     if server is None or dataset is None or sampling.sequences < 2:
         return NotAsked("a range over experiments that the paper does not list")
     return SavingQuestion(server, dataset, sampling)

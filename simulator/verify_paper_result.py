@@ -7,7 +7,14 @@ from typing import Any
 
 from simulator.verify_paper import Verification
 from simulator.verify_paper_explain import EXPLANATIONS
-from simulator.verify_paper_questions import LatencyQuestion, MaxRateQuestion
+from simulator.verify_paper_lengths import DATASETS
+from simulator.verify_paper_questions import (
+    BatchQuestion,
+    BlockSizeQuestion,
+    LatencyQuestion,
+    MaxRateQuestion,
+    SwapTimeQuestion,
+)
 from simulator.verify_paper_row import Row
 
 SCHEMA_VERSION = 1
@@ -71,6 +78,7 @@ def _row(row: Row, verification: Verification) -> dict[str, Any]:
         "metric": asked.metric,
         "x": asked.x,
         "unit": asked.unit,
+        "label": label(row),
         "kind": row.question.kind,
         **_place(row),
         "ours": ours,
@@ -103,6 +111,20 @@ def _place(row: Row) -> dict[str, Any]:
     }
 
 
+def label(row: Row) -> str:
+    """The row in a few words."""
+    question, asked = row.question, row.asked
+    if isinstance(question, BlockSizeQuestion):
+        return f"vLLM, {question.dataset}, {question.preemption_mode}, blocks of {question.block_size}"
+    if isinstance(question, SwapTimeQuestion):
+        way = question.what if question.what == "recompute" else f"swap {question.what}"
+        return f"{way}, blocks of {question.block_size}"
+    where = asked.dataset.split("(")[0].strip() or asked.model_hw
+    if isinstance(question, LatencyQuestion | MaxRateQuestion | BatchQuestion):
+        return ", ".join(part for part in (asked.system, where, f"at {asked.x}") if part)
+    return ", ".join(part for part in (asked.system, where, asked.metric.replace("_", " "), asked.x) if part)
+
+
 def why(row: Row, verification: Verification) -> str:
     """What brings a missed row within its tolerance, of the other assumptions that were tried."""
     if row.band is None and not row.explained:
@@ -112,7 +134,21 @@ def why(row: Row, verification: Verification) -> str:
     helped = [f"{words} ({value:.4g})" for words, value in tried.items() if row.meets(value)]
     if helped:
         return "within the tolerance with " + ", or with ".join(helped)
-    return "outside with every other assumption: " + ", ".join(f"{w} {value:.4g}" for w, value in tried.items())
+    words = "outside with every other assumption: " + ", ".join(f"{w} {value:.4g}" for w, value in tried.items())
+    return words + _implied_step(row)
+
+
+def _implied_step(row: Row) -> str:
+    """What a batch says of the server's steps, by Little's law: requests = rate · output tokens · step, at least."""
+    question, paper, ours = row.question, row.target.low, row.ours.value
+    if not isinstance(question, BatchQuestion) or paper is None or ours is None:
+        return ""
+    tokens_per_s = question.rate_rps * DATASETS[question.dataset].output_mean
+    return (
+        f". By Little's law {paper:g} requests at {question.rate_rps:g} req/s of "
+        f"{DATASETS[question.dataset].output_mean:g} tokens mean steps of {1000 * paper / tokens_per_s:.1f} ms or more "
+        f"in the paper; ours take {1000 * ours / tokens_per_s:.1f} ms or more"
+    )
 
 
 def text_table(result: dict[str, Any], *, quiet: bool = False) -> str:
@@ -141,8 +177,6 @@ _HEAD = f"  {'':<62} {'ours':>9} {'paper':>9} {'off by':>9}  {'CV -30 % .. +30 %
 
 
 def _line(row: dict[str, Any]) -> str:
-    parts = [row["system"], row["dataset"] or _short(row["model_hw"]), row["metric"], row["x"]]
-    name = ", ".join(str(part) for part in parts if part)
     off = ""
     if row["relative"] is not None:
         off = f"{row['difference']:+.1f}" if row["kind"] == "share" else f"{row['relative']:+.0%}"
@@ -151,12 +185,7 @@ def _line(row: dict[str, Any]) -> str:
         band = f"{_number(row['ours_narrower_lengths'])} .. {_number(row['ours_wider_lengths'])}"
     within = {None: "", True: "yes", False: "NO"}[row["within"]]
     number = _number(row["ours"])
-    return f"  {name[:62]:<62} {number:>9} {row['paper_text'] or '-':>9} {off:>9}  {band:<19} {within}".rstrip()
-
-
-def _short(model_hw: str) -> str:
-    words = model_hw.split("(")[0].strip()
-    return words.removeprefix("normalized latency vs ")
+    return f"  {row['label'][:62]:<62} {number:>9} {row['paper_text'] or '-':>9} {off:>9}  {band:<19} {within}".rstrip()
 
 
 def _number(value: float) -> str:
@@ -183,15 +212,15 @@ def _left_out(result: dict[str, Any]) -> list[str]:
 def _explanation(result: dict[str, Any]) -> list[str]:
     found = result["explanation"]
     missed = [row for row in result["rows"] if row["within"] is False]
-    lines = [f"  {row['figure']}, {row['system']}, {row['metric']}: {row['why']}" for row in missed]
+    lines = [f"  {row['figure']}, {row['label']}: {row['why']}" for row in missed]
     if found is not None:
         lines.append(
             f"  Step time of 2023: {found['from']}; that is {found['step_overhead_ms']:.1f} ms of host overhead a step."
         )
         lines.append("  With it (an explanation, not a prediction; not counted):")
         lines += [
-            f"    {row['system']}, {row['dataset'] or _short(row['model_hw'])}, {row['metric']} {row['x']}: "
-            f"{_number(row['ours'])} becomes {_number(row['explained']['step time'])}, paper {row['paper_text']}"
+            f"    {row['label']}: {_number(row['ours'])} becomes {_number(row['explained']['step time'])}, "
+            f"paper {row['paper_text']}"
             for row in result["rows"]
             if "step time" in row["explained"]
         ]

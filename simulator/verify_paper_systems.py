@@ -102,11 +102,14 @@ class Vllm:
     """The paper's vLLM: paged, preemption by recompute, or by swap for requests of several sequences.
 
     Its scheduler of 2023 put prompts into the step of the decodes (prefill-only steps came later), which is v0's mode
-    with one token budget; the budget holds every prompt whole, but for what the decodes take of it.
+    with one token budget (``mixed``); the budget holds every prompt whole, but for what the decodes take of it. That
+    mode admits newcomers while others are swapped out, which the paper's scheduler does not; where requests may be
+    swapped, v0's mode of prefill-only steps, which does not either, is the nearer one.
     """
 
     block_size: int = BLOCK_SIZE
     preemption_mode: Literal["auto", "recompute", "swap"] = "auto"
+    mixed: bool = True
     kind: Literal["vllm"] = "vllm"
 
     def engine(self, server: Server) -> EngineConfig:
@@ -116,7 +119,7 @@ class Vllm:
             swap_ps_per_block=server.swap_ps_per_block(self.block_size),
             watermark=WATERMARK,
         )
-        return _config(policy, server, MAX_NUM_SEQS, MAX_BATCHED_TOKENS, mixed=True)
+        return _config(policy, server, MAX_NUM_SEQS, MAX_BATCHED_TOKENS, mixed=self.mixed)
 
     def pool(self, server: Server) -> PoolConfig:
         return PagedPool(server.slots // self.block_size, self.block_size, null_block=False)

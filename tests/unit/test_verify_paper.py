@@ -214,6 +214,6 @@ def test_the_table_for_a_terminal_names_each_number(tmp_path: Path) -> None:
     targets = read_targets(table(tmp_path / "t.csv"))
     found = result_dict(verify(targets, quick=True), "t.csv", quick=True)
     text = text_table(found)
-    for words in ("Orca (Max), ShareGPT, token_states", "30.42", "20.4", "Order of the systems", "within the stated"):
+    for words in ("Orca (Max), ShareGPT, token states", "30.42", "20.4", "Order of the systems", "within the stated"):
         assert words in text
     assert len(text_table(found, quiet=True).splitlines()) < 5
