@@ -122,3 +122,6 @@ SIZES: dict[str, Callable[[GpuSpec | None, ModelSpec | None, Parallelism], dict[
 
 SLOTS = ("orca", "fastertransformer")
 """Of these, the systems without blocks."""
+
+BOUND_TOGETHER = ("vllm", "vllm-2025", "vllm-v0")
+"""Of these, the systems whose token budget must not be below the number of sequences."""

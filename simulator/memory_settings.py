@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.engine_defaults import ENGINES, SLOTS, engine_defaults
+from simulator.engine_defaults import BOUND_TOGETHER, ENGINES, SLOTS, engine_defaults
 from simulator.errors import InputError
 from simulator.specs import DTYPE_BITS, GpuSpec, ModelSpec, Parallelism
 from simulator.weight_dtype import check_weight_dtype, weight_dtype_note
@@ -145,9 +145,11 @@ def _check_ranges(settings: MemorySettings) -> None:
 
 
 def _scheduler_limits(settings: MemorySettings, chosen: dict[str, float], length: int) -> tuple[int, int]:
-    """(max_num_batched_tokens, max_num_seqs): defaults give way to each other as in vLLM."""
+    """(max_num_batched_tokens, max_num_seqs): in vLLM defaults give way to each other."""
     tokens = int(chosen["max_num_batched_tokens"])
     seqs = int(chosen["max_num_seqs"])
+    if (settings.system or settings.engine) not in BOUND_TOGETHER:
+        return tokens, seqs
     if settings.max_num_batched_tokens is None:
         tokens = max(min(tokens, seqs * length), 1)
     if settings.max_num_seqs is None:

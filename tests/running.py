@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from typer.testing import CliRunner, Result
 
@@ -42,7 +43,7 @@ def runs_in(tmp_path: Path) -> Run:
     return go
 
 
-def result_of(folder: Path) -> dict[str, object]:
+def result_of(folder: Path) -> dict[str, Any]:
     return dict(json.loads((folder / "result.json").read_text(encoding="utf-8")))
 
 

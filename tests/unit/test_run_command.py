@@ -75,7 +75,7 @@ def test_seed_and_set_change_what_they_say(run: Run, tmp_path: Path) -> None:
     run("--set", "engine.block_size=32", "--set", "workload.num_requests=7", out="d")
     changed = result_of(tmp_path / "d")
     assert changed["num_prompts"] == 7
-    assert changed["kv"]["block_size"] == 32  # type: ignore[index]
+    assert changed["kv"]["block_size"] == 32
 
 
 def test_variants_have_a_folder_each_that_repeats_alone(run: Run, tmp_path: Path) -> None:
@@ -129,13 +129,13 @@ def test_of_several_variants_one_has_to_meet_the_slo(run: Run) -> None:
 
 def test_what_was_left_out_takes_the_servers_default_and_is_listed(run: Run, tmp_path: Path) -> None:
     run()
-    assumptions = list(result_of(tmp_path / "out")["assumptions"])  # type: ignore[call-overload]
+    assumptions = list(result_of(tmp_path / "out")["assumptions"])
     assert "enable_prefix_caching = true (vllm's default)" in assumptions
     assert "async_scheduling = true (vllm's default)" in assumptions
     assert "max_num_seqs = 1024 (vllm's default)" in assumptions
     assert any("nothing in the workload says which tokens requests share" in line for line in assumptions)
     run("--set", "engine.enable_prefix_caching=false", "--set", "engine.async_scheduling=false", out="off")
-    stated = " ".join(result_of(tmp_path / "off")["assumptions"])  # type: ignore[call-overload]
+    stated = " ".join(result_of(tmp_path / "off")["assumptions"])
     assert "prefix" not in stated and "async" not in stated
 
 
@@ -147,22 +147,22 @@ def test_other_engines_names_are_read_and_noted(run: Run, tmp_path: Path) -> Non
     )
     assert run(text=text).exit_code == 0
     result = result_of(tmp_path / "out")
-    assert result["limits"]["max_num_seqs"] == 9  # type: ignore[index]
-    assert result["kv"]["num_gpu_blocks"] == 6384 // 16 + 1  # type: ignore[index]
-    assert "engine.page_size (SGLang's name) is read as vLLM's block_size, with vLLM's meaning" in result["assumptions"]  # type: ignore[operator]
+    assert result["limits"]["max_num_seqs"] == 9
+    assert result["kv"]["num_gpu_blocks"] == 6384 // 16 + 1
+    assert "engine.page_size (SGLang's name) is read as vLLM's block_size, with vLLM's meaning" in result["assumptions"]
 
 
 def test_prompts_longer_than_the_context_are_rejected_with_a_warning(run: Run, tmp_path: Path) -> None:
     done = run("--set", "engine.max_model_len=300")
     assert done.exit_code == 0
     result = result_of(tmp_path / "out")
-    assert 0 < result["rejected"] < 60  # type: ignore[operator]
-    assert "longer than the context of 300 tokens" in result["warnings"][0]  # type: ignore[index]
+    assert 0 < result["rejected"] < 60
+    assert "longer than the context of 300 tokens" in result["warnings"][0]
 
 
 def test_the_largest_context_that_fits(run: Run, tmp_path: Path) -> None:
     assert run("--set", "engine.max_model_len=-1").exit_code == 0
-    assert result_of(tmp_path / "out")["limits"]["max_model_len"] == 400 * 16  # type: ignore[index]
+    assert result_of(tmp_path / "out")["limits"]["max_model_len"] == 400 * 16
 
 
 def test_an_old_result_survives_a_failed_run(run: Run, tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_a_pool_larger_than_the_gpu_is_warned_of(run: Run, tmp_path: Path, setti
     """A million blocks are taken at their word, as the server's flag is, but never in silence."""
     text = SCENARIO.replace(", num_gpu_blocks_override: 400", "")
     assert run("--quiet", "--set", f"engine.{setting}", text=text).exit_code == 0
-    warnings = [w for w in result_of(tmp_path / "out")["warnings"] if asked in w]  # type: ignore[attr-defined]
+    warnings = [w for w in result_of(tmp_path / "out")["warnings"] if asked in w]
     assert len(warnings) == 1
     assert "by the memory table" in warnings[0] and "may run out of memory" in warnings[0]
 

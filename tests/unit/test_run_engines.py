@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from reports.style import line
+from simulator.deployment import build_deployment
+from simulator.scenario import load_scenario
 from tests.running import SCENARIO, Run, result_of, runs_in, same_bytes
 
 
@@ -25,16 +27,16 @@ def test_shared_prefixes_are_found_in_the_cache(run: Run, tmp_path: Path) -> Non
     run("--set", SHARED_PREFIX, "--set", "engine.enable_prefix_caching=false", out="off")
     on, off = (result_of(tmp_path / name) for name in ("on", "off"))
     assert on["total_input_tokens"] == off["total_input_tokens"]
-    hits = on["prefix_cache_hit_rate"] * on["total_input_tokens"]  # type: ignore[operator]
+    hits = on["prefix_cache_hit_rate"] * on["total_input_tokens"]
     assert hits == pytest.approx(58 * 320)
     assert off["prefix_cache_hit_rate"] == 0
-    assert on["mean_ttft_ms"] < off["mean_ttft_ms"]  # type: ignore[operator]
-    assert "prefix caching is on" not in " ".join(on["assumptions"])  # type: ignore[arg-type]
+    assert on["mean_ttft_ms"] < off["mean_ttft_ms"]
+    assert "prefix caching is on" not in " ".join(on["assumptions"])
 
 
 def test_a_contiguous_cache_takes_no_prefix_caching_by_default(run: Run, tmp_path: Path) -> None:
     assert run("--set", "engine.allocator={kind: contiguous}").exit_code == 0
-    assumptions = " ".join(result_of(tmp_path / "out")["assumptions"])  # type: ignore[call-overload]
+    assumptions = " ".join(result_of(tmp_path / "out")["assumptions"])
     assert "enable_prefix_caching = false (a contiguous cache shares nothing between requests)" in assumptions
     resolved = (tmp_path / "out" / "scenario.resolved.yaml").read_text(encoding="utf-8")
     assert "enable_prefix_caching: false" in resolved
@@ -44,7 +46,7 @@ def test_an_older_vllm_has_its_own_defaults(run: Run, tmp_path: Path) -> None:
     text = SCENARIO.replace("engine: {", 'engine: {version: "2025", ')
     assert run(text=text).exit_code == 0
     result = result_of(tmp_path / "out")
-    assumptions = list(result["assumptions"])  # type: ignore[call-overload]
+    assumptions = list(result["assumptions"])
     for expected in (
         "gpu_memory_utilization = 0.9 (vllm-2025's default)",
         "scheduler_reserve_full_isl = false (vllm-2025's default)",
@@ -67,9 +69,9 @@ def test_every_preset_serves_all_and_repeats_from_its_resolved_file(run: Run, tm
     assert done.exit_code == 0, done.stderr
     result = result_of(tmp_path / "out")
     assert result["completed"] == 60
-    kv = dict(result["kv"])  # type: ignore[call-overload]
+    kv = dict(result["kv"])
     assert kv["total_slots"] == 12800  # whether it has a null block or none
-    assert result["labels"]["preset"] == preset  # type: ignore[index]
+    assert result["labels"]["preset"] == preset
     resolved = (tmp_path / "out" / "scenario.resolved.yaml").read_text(encoding="utf-8")
     run(out="again", text=resolved)
     same_bytes(tmp_path / "out", tmp_path / "again")
@@ -84,7 +86,7 @@ def test_what_a_contiguous_preset_reserves(run: Run, tmp_path: Path) -> None:
         text = SCENARIO.replace("num_gpu_blocks_override: 400", f"max_total_tokens: 12800, preset: {preset}")
         run("--set", "workload.arrivals={kind: all_at_once}", out=preset, text=text)
         most[preset] = result_of(tmp_path / preset)["mean_running"]
-    assert most["orca-max"] <= 3 < most["orca-pow2"] < most["orca-oracle"]  # type: ignore[operator]
+    assert most["orca-max"] <= 3 < most["orca-pow2"] < most["orca-oracle"]
 
 
 def test_swap_needs_its_space(run: Run, tmp_path: Path) -> None:
@@ -107,9 +109,9 @@ def test_a_hybrid_model_has_a_group_for_its_windows(run: Run, tmp_path: Path) ->
     text = text.replace("engine: {", "engine: {disable_hybrid_kv_cache_manager: true, ")
     assert run("--quiet", out="plain", text=text).exit_code == 0
     hybrid, plain = (result_of(tmp_path / name)["kv"] for name in ("hybrid", "plain"))
-    assert hybrid["num_gpu_blocks"] == plain["num_gpu_blocks"] == 400  # type: ignore[index]
-    assert 2 * hybrid["pool_bytes"] == plain["pool_bytes"]  # type: ignore[index]
-    said = " ".join(result_of(tmp_path / "hybrid")["assumptions"])  # type: ignore[call-overload]
+    assert hybrid["num_gpu_blocks"] == plain["num_gpu_blocks"] == 400
+    assert 2 * hybrid["pool_bytes"] == plain["pool_bytes"]
+    said = " ".join(result_of(tmp_path / "hybrid")["assumptions"])
     assert "2 KV groups share the blocks (1 with blocks of 16 tokens and a window of 128, 1 with blocks of 16" in said
     run("--stepwise", out="steps", text=SCENARIO.replace("llama-3.1-8b", "gpt-oss-20b"))
     same_bytes(tmp_path / "hybrid", tmp_path / "steps")
@@ -122,11 +124,11 @@ def test_several_answers_share_the_prompt_in_vllm_v0_and_are_requests_elsewhere(
         done = run("--set", "workload.n=3", out=preset, text=text.replace("PRESET", preset))
         assert done.exit_code == 0, done.stderr
         result = result_of(tmp_path / preset)
-        shares[preset] = result["kv"]["mean_utilization"]  # type: ignore[index]
+        shares[preset] = result["kv"]["mean_utilization"]
         assert result["completed"] == (60 if preset == "vllm-v0" else 180)
         assert ("is a request of its own" in str(result["assumptions"])) == (preset != "vllm-v0")
     assert shares["vllm-v0"] < shares["orca-oracle"]
-    assert result_of(tmp_path / "vllm")["prefix_cache_hit_rate"] > 0  # type: ignore[operator]
+    assert result_of(tmp_path / "vllm")["prefix_cache_hit_rate"] > 0
 
 
 def test_beams_of_one_text_share_its_blocks(run: Run, tmp_path: Path) -> None:
@@ -134,9 +136,31 @@ def test_beams_of_one_text_share_its_blocks(run: Run, tmp_path: Path) -> None:
     used = {}
     for key in ("n", "beam_width"):
         assert run("--set", f"workload.{key}=4", out=key, text=text).exit_code == 0
-        used[key] = result_of(tmp_path / key)["kv"]["mean_utilization"]  # type: ignore[index]
+        used[key] = result_of(tmp_path / key)["kv"]["mean_utilization"]
     assert used["beam_width"] < used["n"]
+
+
+@pytest.mark.parametrize(("preset", "most"), [("vllm", 64), ("sglang", 2048), ("trtllm", 2048), ("orca-max", 256)])
+def test_a_small_token_budget_limits_the_batch_in_vllm_alone(run: Run, tmp_path: Path, preset: str, most: int) -> None:
+    text = SCENARIO.replace("num_gpu_blocks_override: 400", f"max_num_batched_tokens: 64, preset: {preset}")
+    assert run("--set", "workload.prompt_tokens={kind: fixed, tokens: 40}", text=text).exit_code == 0
+    assert result_of(tmp_path / "out")["limits"]["max_num_seqs"] == most
+
+
+def test_windows_that_share_a_prefix_leap_as_they_step(run: Run, tmp_path: Path) -> None:
+    text = SCENARIO.replace("llama-3.1-8b", "gpt-oss-20b").replace("override: 400", "override: 750")
+    run("--set", SHARED_PREFIX, out="leaps", text=text)
+    run("--set", SHARED_PREFIX, "--stepwise", out="steps", text=text)
+    same_bytes(tmp_path / "leaps", tmp_path / "steps")
+    assert result_of(tmp_path / "leaps")["kv"]["saved_by_sharing_share"] > 0
 
 
 def test_eight_variants_are_eight_lines() -> None:
     assert len({str(line(index)) for index in range(len(PRESETS))}) == len(PRESETS)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_quickstart_s_settings_are_taken_by_every_preset(preset: str) -> None:
+    """Values that say what a system does anyway (no async scheduling, fcfs) are no error under it."""
+    loaded = load_scenario("quickstart", ["variants=null", f"engine.preset={preset}"])
+    assert build_deployment(loaded.scenario.settings).settings.engine.preset == preset
