@@ -110,7 +110,7 @@ class Replica(ReplicaClock):
             return False
         if self.recorder:
             self.recorder.arrived(request)
-        return self.scheduler.waiting.add(request)
+        return self.scheduler.waiting.add(request) or self.scheduler.counts_waiting
 
     # -- the process ------------------------------------------------------------------------------------------
 

@@ -282,6 +282,8 @@ class GroupedKv:
         """Exact for one group that keeps all; else careful, and a block size at most: growth has no period then."""
         if not self._decoders:
             return most
+        if self.windowed and self.saved_units and self._windows_share():
+            return 0  # what sharing saves may change in the next step
         free, size = self.free_units, self.pool.block_size
         periodic = len(self.groups) == 1 and not self.windowed
         steps = free // len(self._decoders) * size if periodic else 0
@@ -293,6 +295,16 @@ class GroupedKv:
                 return steps
             steps += 1
         return most
+
+    def _windows_share(self) -> bool:
+        """Whether a window, which will move on, holds a block that somebody else holds too."""
+        windows = [group for group, rules in enumerate(self.groups) if rules.window_tokens is not None]
+        return any(
+            self.blocks.ref_count[block] > 1
+            for holder in self._decoders.decoders.values()
+            for group in windows
+            for block in holder.extent.real(group)
+        )
 
     def advance(self, step: int, steps: int) -> list[int]:
         """Serves them one by one; the number of blocks that each took, less what its windows gave up."""

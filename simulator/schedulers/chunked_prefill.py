@@ -37,7 +37,9 @@ class ChunkedPrefill(Scheduler):
         self.in_flight: list[tuple[Request, int]] = []  # with lag: the chunks of the step before
         self.budget = config.max_num_batched_tokens
         self.running_limit = config.running_limit
-        self.heeds_all = config.scheduling_policy != "fcfs"
+        # The chunk cap follows from the number of requests, and a smaller chunk of the head may fit.
+        self.counts_waiting = config.long_prefill_token_threshold > 0
+        self.heeds_all = config.scheduling_policy != "fcfs" or self.counts_waiting
 
     def schedule(self, step: int, now_ps: int) -> Plan:
         """Decides what step number ``step``, starting now, computes."""

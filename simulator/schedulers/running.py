@@ -21,7 +21,7 @@ class Scheduler(ABC):
     """What every policy shares; a policy adds the pass that fills ``plan`` (``schedule``).
 
     ``heeds_all``: whether any arrival in mid-leap may change the next pass while others wait (with fcfs only one that
-    finds the queue empty can). ``lag`` 1: a pass is made when the step before it starts, not when it ends (async
+    finds the queue empty can); ``counts_waiting``: even one that stands behind the head. ``lag`` 1: a pass is made when the step before it starts, not when it ends (async
     scheduling), so that whoever ends still runs, as ENDING, in one more pass.
 
     Invariant (``check``, between steps): ``running`` holds, by admission number, exactly the requests that are
@@ -31,6 +31,7 @@ class Scheduler(ABC):
 
     __slots__ = (
         "config",
+        "counts_waiting",
         "decoders",
         "heeds_all",
         "hold",
@@ -48,6 +49,7 @@ class Scheduler(ABC):
         self.config = config
         self.kv = kv
         self.heeds_all = False
+        self.counts_waiting = False
         self.lag = 0
         self.waiting = waiting
         self.running: dict[int, Request] = {}

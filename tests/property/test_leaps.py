@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import HealthCheck, given, settings
 
-from simulator.allocators.pools import PagedPool
+from simulator.allocators.pools import KvGroupShape, PagedPool
 from simulator.cluster import simulate
 from simulator.run_log import RunLog
 from simulator.schedulers.config import EngineConfig
@@ -71,3 +73,34 @@ def test_a_more_important_arrival_overtakes_a_blocked_head_in_mid_leap() -> None
     scheduled = leaps.request_columns()["scheduled_ps"]
     assert scheduled[2] == 55 * ms < scheduled[1]  # at the first boundary after its arrival
     assert max(leaps.replicas[0].segment_columns()["steps"]) > 5
+
+
+def test_an_arrival_behind_the_head_shrinks_its_chunk_until_it_fits() -> None:
+    """The adaptive cap falls with the number of requests: the third arrival lets the second in."""
+    ms = 1_000_000_000
+    engine = EngineConfig(
+        128, 8, 87, long_prefill_token_threshold=30, long_prefill_token_threshold_adaptive=True,
+        scheduler_reserve_full_isl=False,
+    )  # fmt: skip
+    workload = Workload.from_columns([0, 1 * ms, 52 * ms], [10, 41, 8], [40, 4, 4])
+    case = Case(workload, engine, PagedPool(27, 2), LinearStepTime(5 * ms, 0, 0), {})
+    leaps = run(case, stepwise=False)
+    assert_same_run(leaps, run(case, stepwise=True))
+    assert leaps.request_columns()["scheduled_ps"][1] == 55 * ms
+    coupled = replace(case, workload=replace(workload, max_concurrency=9))  # the arrival is delivered, not foreseen
+    assert_same_run(run(coupled, stepwise=False), leaps)
+
+
+def test_a_window_that_leaves_a_shared_block_changes_what_sharing_saves_in_that_step() -> None:
+    ms = 1_000_000_000
+    engine = EngineConfig(128, 8, 64, enable_prefix_caching=True, prefix_cache_retention_interval=None)
+    shared = (("g", 0, 16),)
+    workload = Workload.from_columns(
+        [0, 0], [17, 17], [40, 40], segments=[(*shared, ("a", 0, 1)), (*shared, ("b", 0, 1))]
+    )
+    pool = PagedPool(200, 2, groups=(KvGroupShape(2), KvGroupShape(2, 10)))
+    case = Case(workload, engine, pool, LinearStepTime(5 * ms, 0, 0), {})
+    leaps = run(case, stepwise=False)
+    assert_same_run(leaps, run(case, stepwise=True))
+    saved = [step["saved_slots"] for step in steps_of(leaps.replicas[0])]
+    assert saved[0] > saved[-1] > 0, "the full group shares to the end, the windows move on"
