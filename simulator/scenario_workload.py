@@ -29,7 +29,8 @@ def _with_samples(workload: Workload, deployment: Deployment) -> Workload:
         return workload
     preset, clock = deployment.settings.engine.preset, deployment.settings.mode == "serve"
     if clock and deployment.engine.policy.kind == "vllm-v0":
-        return workload
+        note = "a request's sequences are one request: output tokens and throughputs count one answer of each"
+        return replace(workload, notes=(*workload.notes, note))
     if workload.beam is not None and workload.beam.any():
         raise InputError(
             f"beam search is not simulated {f'with preset {preset}' if clock else 'in mode admission'}",

@@ -42,5 +42,11 @@ def build_workload(
     sequences = max(config.n, config.beam_width)
     if sequences == 1:
         return found
-    searched = np.full(len(found), config.beam_width > 1)
-    return replace(found, sequences=np.full(len(found), sequences, dtype=np.int64), beam=searched)
+    searched = config.beam_width > 1
+    what = f"keeps {sequences} beams" if searched else f"asks for {sequences} answers"
+    return replace(
+        found,
+        sequences=np.full(len(found), sequences, dtype=np.int64),
+        beam=np.full(len(found), searched),
+        notes=(*found.notes, f"each request {what}, all as long as output_tokens says"),
+    )

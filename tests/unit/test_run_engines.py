@@ -126,7 +126,10 @@ def test_several_answers_share_the_prompt_in_vllm_v0_and_are_requests_elsewhere(
         result = result_of(tmp_path / preset)
         shares[preset] = result["kv"]["mean_utilization"]
         assert result["completed"] == (60 if preset == "vllm-v0" else 180)
-        assert ("is a request of its own" in str(result["assumptions"])) == (preset != "vllm-v0")
+        said = str(result["assumptions"])
+        assert "each request asks for 3 answers" in said
+        assert ("is a request of its own" in said) == (preset != "vllm-v0")
+        assert ("count one answer of each" in said) == (preset == "vllm-v0")
     assert shares["vllm-v0"] < shares["orca-oracle"]
     assert result_of(tmp_path / "vllm")["prefix_cache_hit_rate"] > 0
 
