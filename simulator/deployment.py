@@ -12,7 +12,7 @@ from simulator.allocators.pools import ContiguousPool, PoolConfig
 from simulator.catalog import find_gpu, find_model
 from simulator.engine_filled import engine_config, keeps_windows, with_defaults, with_sizes
 from simulator.engine_presets import preset_of
-from simulator.engine_settings import EngineSettings
+from simulator.engine_settings import ContiguousAllocator, EngineSettings
 from simulator.errors import DoesNotFitError, InputError, KvplanError
 from simulator.kv_groups import KvLayout, kv_layout, kv_value_bytes
 from simulator.kv_pool import groups_note, make_pool, remedies
@@ -187,21 +187,27 @@ def _largest_context(
 ) -> EngineSettings:
     """``max_model_len: -1``: the longest request that the pool holds, at most the model's context."""
     asked = memory_settings(replace(engine, max_model_len=None))
-    if gpu is not None:
+    resolved = resolve(asked, model, gpu, parallelism)
+    layout = _layout(engine, model, parallelism, resolved)
+    preset, allocator = preset_of(engine), engine.allocator
+    if gpu is not None and engine.max_total_tokens is None:
         found = budget(model, gpu, parallelism, asked)
-        longest = min(found.largest_max_model_len, model.max_model_len)
-        if longest < 1:
-            raise DoesNotFitError(f"{model.name} does not fit on {gpu.name}", where="gpu", remedy=remedies(found))
+        blocks, slots = found.num_gpu_blocks, found.num_gpu_blocks * found.block_size
     else:
-        resolved = resolve(asked, model, None, parallelism)
-        layout = _layout(engine, model, parallelism, resolved)
-        pool, _, _ = make_pool(engine, layout, None, resolved)
-        if isinstance(pool, ContiguousPool):
-            longest = min(pool.num_slots, model.max_model_len)
-        else:
-            usable, batched = pool.num_gpu_blocks - pool.null_block, resolved.max_num_batched_tokens
-            lengths = range(1, model.max_model_len + 1)
-            longest = bisect_right(lengths, usable, key=lambda length: layout.blocks_per_request(length, batched))
+        pool, slots, _ = make_pool(engine, layout, None, resolved)
+        blocks = pool.num_slots // layout.block_size if isinstance(pool, ContiguousPool) else pool.num_gpu_blocks
+    if isinstance(allocator, ContiguousAllocator):
+        whole = slots if allocator.fit != "buddy" or not slots else 1 << (slots.bit_length() - 1)
+        longest = min(whole, model.max_model_len)
+    else:
+        lengths, batched = range(1, model.max_model_len + 1), resolved.max_num_batched_tokens
+        usable = blocks - preset.null_block
+        longest = bisect_right(lengths, usable, key=lambda length: layout.blocks_per_request(length, batched))
+    if longest < 1:
+        if gpu is None:
+            raise DoesNotFitError("the KV pool holds no token", where="engine", remedy="give it more blocks or bytes")
+        found = budget(model, gpu, parallelism, asked)
+        raise DoesNotFitError(f"{model.name} does not fit on {gpu.name}", where="gpu", remedy=remedies(found))
     return replace(engine, max_model_len=longest)
 
 

@@ -101,3 +101,16 @@ def test_every_setting_is_known_to_somebody_and_every_default_to_its_preset() ->
         assert set(preset.defaults) <= preset.keys | COMMON, name
         assert preset.allocator.kind in preset.allocators, name
     assert preset_of(EngineSettings(version="2025")) is PRESETS["vllm-2025"]
+
+
+def test_the_largest_context_is_what_the_pool_holds() -> None:
+    """12,800 slots: 799 blocks of 16 beside the null block if the pool is stated in blocks, a power of two of slots."""
+    pool: dict[str, object] = {"max_model_len": -1, "max_total_tokens": 12800}
+    assert deployed(**pool).engine.max_model_len == 12800
+    assert deployed(max_model_len=-1, num_gpu_blocks_override=800).engine.max_model_len == 799 * 16
+    assert deployed(**pool, preset="sglang").engine.max_model_len == 12800
+    assert deployed(**pool, preset="orca-max").engine.max_model_len == 8192
+    assert deployed(**pool, preset="fastertransformer").engine.max_model_len == 12800
+    hybrid = deployed("gpt-oss-20b", **pool, max_num_batched_tokens=512, max_num_seqs=64).engine.max_model_len
+    window = (128 - 1 + 512 + 15) // 16 + 1
+    assert hybrid == (800 - window) * 16
