@@ -51,11 +51,13 @@ def explained(asked: list[Asked], overhead_ms: float | None, on_row: OnRow) -> l
 def _load_matters(question: Question) -> bool:
     """Whether a step's length moves the answer: not in an overloaded server, where memory decides.
 
-    Of the rates only the paper's headline, those of plain requests at 0.2 s a token, are run again.
+    Of the rates only those of plain requests at 0.2 s a token are run again, of the block sizes ShareGPT's.
     """
     if isinstance(question, RatioQuestion | MaxRateQuestion):
         return question.latency_s == 0.2 and not question.prefix_tokens
-    return isinstance(question, BatchQuestion | BlockSizeQuestion)
+    return isinstance(question, BatchQuestion) or (
+        isinstance(question, BlockSizeQuestion) and question.dataset == SHAREGPT_AS_LMSYS.name
+    )
 
 
 def _memory_matters(question: Question) -> bool:

@@ -57,7 +57,7 @@ class Window:
     saved: float
 
 
-def system_of(name: str, server: Server, dataset: str, *, sequences: int = 1, prefix_tokens: int = 0) -> System:
+def system_of(name: str, server: Server, dataset: str, prefix_tokens: int = 0) -> System:
     """The system under its name in the paper, set up for an experiment.
 
     Raises:
@@ -70,7 +70,7 @@ def system_of(name: str, server: Server, dataset: str, *, sequences: int = 1, pr
     reservations: dict[str, Reservation] = {"Orca (Max)": "max", "Orca (Pow2)": "pow2", "Orca (Oracle)": "oracle"}
     if name in reservations:
         return Orca(reservations[name])
-    return VllmSharingPrefixes() if prefix_tokens else Vllm(mixed=sequences == 1)
+    return VllmSharingPrefixes() if prefix_tokens else Vllm()
 
 
 @dataclass

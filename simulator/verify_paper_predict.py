@@ -37,7 +37,7 @@ GIB = 1 << 30
 TRACE_S = 3600.0
 SHORT_TRACE_S = 900.0
 """One hour, and a quarter of it for OPT-175B "due to the cost limit" (section 6.1)."""
-ENOUGH_REQUESTS, AT_LEAST_S = 7_500, 240.0
+ENOUGH_REQUESTS, AT_LEAST_S = 6_000, 180.0
 """Of an hour with more requests than this, its beginning is simulated: chance is small by then."""
 
 SPLIT_RATE_RPS, SPLIT_TRACE_S, SPLIT_FROM_S = 4.0, 900.0, 300.0
@@ -59,7 +59,7 @@ UTILIZATION_2023 = 0.9
 
 GROWTH = 1.08
 """Ratio of the rates that are tried until one lies on each side of the limit."""
-REFINEMENTS = 2
+REFINEMENTS = 1
 MOST_TRIES = 60
 
 
@@ -95,13 +95,7 @@ def answer(question: Question, lab: Lab) -> float:
         return lab.window(system, question.server, load, BATCH_FROM * load.duration_s, load.duration_s).batched
     if isinstance(question, LatencyQuestion):
         load = _trace(question, question.rate_rps, question.sampling)
-        system = system_of(
-            question.system,
-            question.server,
-            question.dataset,
-            sequences=load.sequences,
-            prefix_tokens=load.prefix_tokens,
-        )
+        system = system_of(question.system, question.server, question.dataset, load.prefix_tokens)
         return lab.latency_s(system, question.server, load)
     if isinstance(question, MaxRateQuestion):
         return max_rate_rps(question, lab)
@@ -132,7 +126,7 @@ def _trace(
 def max_rate_rps(question: MaxRateQuestion, lab: Lab) -> float:
     """The rate at which normalised latency first reaches the limit, linear between two simulated rates."""
     prefix_tokens = question.prefix_tokens
-    system = system_of(question.system, question.server, question.dataset, prefix_tokens=prefix_tokens)
+    system = system_of(question.system, question.server, question.dataset, prefix_tokens)
 
     def latency_s(rate_rps: float) -> float:
         return lab.latency_s(system, question.server, _trace(question, rate_rps))
@@ -195,8 +189,7 @@ def _saving(question: SavingQuestion, lab: Lab) -> float:
 def _block_size(question: BlockSizeQuestion, lab: Lab) -> float:
     server = question.server
     load = Load(question.dataset, BLOCK_SIZE_RATE_RPS[question.dataset], BLOCK_SIZE_TRACE_S)
-    mode = question.preemption_mode
-    system = Vllm(question.block_size, mode, mixed=mode == "recompute")
+    system = Vllm(question.block_size, question.preemption_mode)
     return lab.latency_s(system, server, load)
 
 

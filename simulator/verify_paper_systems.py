@@ -103,8 +103,8 @@ class Vllm:
 
     Its scheduler of 2023 put prompts into the step of the decodes (prefill-only steps came later), which is v0's mode
     with one token budget (``mixed``); the budget holds every prompt whole, but for what the decodes take of it. That
-    mode admits newcomers while others are swapped out, which the paper's scheduler does not; where requests may be
-    swapped, v0's mode of prefill-only steps, which does not either, is the nearer one.
+    mode admits newcomers while others are swapped out, which the paper's scheduler did not: where an overloaded server
+    swaps, v0's mode of prefill-only steps, which does not either, is the nearer one.
     """
 
     block_size: int = BLOCK_SIZE
