@@ -22,7 +22,7 @@ SCHEMA_VERSION = 1
 
 def result_dict(verification: Verification, source: str, *, quick: bool) -> dict[str, Any]:
     """What ``--json`` prints and the report is drawn from. ``source``: where the paper's numbers come from."""
-    rows = [_row(row, verification) for row in verification.rows]
+    rows = [_row(row) for row in verification.rows]
     checked = [row for row in rows if row["within"] is not None]
     compared = sum(len(found) for found in verification.order.values())
     return {
@@ -67,7 +67,7 @@ def result_dict(verification: Verification, source: str, *, quick: bool) -> dict
     }
 
 
-def _row(row: Row, verification: Verification) -> dict[str, Any]:
+def _row(row: Row) -> dict[str, Any]:
     asked, paper, ours = row.asked, row.target, row.ours.value
     exact = paper.low if paper.low == paper.high else None
     return {
@@ -91,7 +91,7 @@ def _row(row: Row, verification: Verification) -> dict[str, Any]:
         "ours_narrower_lengths": None if row.band is None else row.band[0],
         "ours_wider_lengths": None if row.band is None else row.band[1],
         "explained": row.explained,
-        "why": why(row, verification) if row.within is False else row.ours.reason,
+        "why": why(row) if row.within is False else row.ours.reason,
     }
 
 
@@ -125,7 +125,7 @@ def label(row: Row) -> str:
     return ", ".join(part for part in (asked.system, where, asked.metric.replace("_", " "), asked.x) if part)
 
 
-def why(row: Row, verification: Verification) -> str:
+def why(row: Row) -> str:
     """What brings a missed row within its tolerance, of the other assumptions that were tried."""
     if row.band is None and not row.explained:
         return "a quick run tries no other step times and lengths"

@@ -25,7 +25,7 @@ from simulator.verify_paper_questions import (
     ShareQuestion,
     question_of,
 )
-from simulator.verify_paper_result import result_dict, text_table
+from simulator.verify_paper_result import result_dict, text_table, why
 from simulator.verify_paper_row import Row
 from simulator.verify_paper_systems import OPT_13B, OPT_66B
 from simulator.verify_paper_targets import COLUMNS, Asked, Target, printed_targets, read_targets
@@ -217,3 +217,18 @@ def test_the_table_for_a_terminal_names_each_number(tmp_path: Path) -> None:
     for words in ("Orca (Max), ShareGPT, token states", "30.42", "20.4", "Order of the systems", "within the stated"):
         assert words in text
     assert len(text_table(found, quiet=True).splitlines()) < 5
+
+
+def test_a_missed_row_names_what_would_bring_it_within() -> None:
+    target = Target(
+        asked(system="vLLM", model_hw="OPT-13B", dataset="Alpaca", metric="avg_batched_requests", x="30 req/s"),
+        100, 100, "100",
+    )  # fmt: skip
+    rows = [
+        Row(target.asked, question_of(target.asked), Prediction(50), target, (49, 51), {"step time": other})
+        for other in (90.0, 60.0)
+    ]
+    assert rows[0].within is False
+    assert why(rows[0]) == "within the tolerance with the paper's step time (90)"
+    assert why(rows[1]).startswith("outside with every other assumption")
+    assert "57.0 ms or more in the paper; ours take 28.5 ms" in why(rows[1])  # 100 or 50 / (30 · 58.45)

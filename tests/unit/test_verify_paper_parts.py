@@ -150,3 +150,34 @@ def test_the_wrong_order_is_found() -> None:
 def test_two_systems_off_the_plot_are_alike() -> None:
     found = compare(PAPER, lambda system, rate: OFF_THE_PLOT_S * (2 if system == "slow" else 3))
     assert found and all(c.right for c in found)
+
+
+def test_sequences_are_one_request_for_vllm_and_many_for_systems_that_share_nothing() -> None:
+    load = Load("Alpaca", 5.0, 20.0, sequences=4)
+    together, apart = Lab().workload(load), Lab().workload(load, apart=True)
+    assert together.sequences is not None and (together.sequences == 4).all()
+    assert len(apart) == 4 * len(together) and apart.sequences is None
+    assert (apart.prompt_tokens == np.repeat(together.prompt_tokens, 4)).all()
+    assert (apart.arrival_ps == np.repeat(together.arrival_ps, 4)).all()
+
+
+def test_a_shared_prefix_is_the_same_tokens_in_every_prompt() -> None:
+    plain = Lab().workload(Load("WMT16", 5.0, 20.0))
+    shared = Lab().workload(Load("WMT16", 5.0, 20.0, prefix_tokens=80))
+    assert shared.segments is not None
+    assert (shared.prompt_tokens == plain.prompt_tokens + 80).all()
+    for row in range(len(shared)):
+        segments = shared.segments[row]
+        assert segments is not None and segments[0] == ("prefix", 0, 80)
+        assert sum(length for _, _, length in segments) == shared.prompt_tokens[row]
+    assert len({segments[1][0] for segments in shared.segments if segments}) == len(shared)
+
+
+def test_sharing_saves_more_with_more_sequences_and_nothing_with_one() -> None:
+    def saved(sequences: int, *, beam: bool = False) -> float:
+        load = Load("Alpaca", 10.0, 300, sequences, beam)
+        return Lab(scale=0.05).window(Vllm(mixed=False), OPT_13B, load, 100, 300).saved
+
+    assert saved(1) == 0
+    assert 0 < saved(2) < saved(4) < 0.5
+    assert saved(2) < saved(2, beam=True)
