@@ -17,6 +17,7 @@ NumPy and PyYAML alone: ``gpu_validate`` writes these files on a bare GPU image.
 from __future__ import annotations
 
 import difflib
+import functools
 import math
 import os
 import tempfile
@@ -129,7 +130,7 @@ def find_calibration(name_or_path: str | Path) -> Calibration:
         return load_calibration(path)
     key = text.strip().lower().replace("_", "-").replace(" ", "-")
     if key in shipped_calibrations():
-        return load_calibration(SHIPPED / f"{key}.yaml")
+        return _shipped(key)
     close = difflib.get_close_matches(key, shipped_calibrations(), n=1)
     hint = f"did you mean {close[0]}? " if close else ""
     raise InputError(
@@ -137,6 +138,11 @@ def find_calibration(name_or_path: str | Path) -> Calibration:
         where="step_time.calibration",
         remedy=f"{hint}shipped: {', '.join(shipped_calibrations())}; or give the path of a .yaml or .json file",
     )
+
+
+@functools.cache  # a sweep builds hundreds of scenarios, and reading the file is most of the time of each
+def _shipped(key: str) -> Calibration:
+    return load_calibration(SHIPPED / f"{key}.yaml")
 
 
 def load_calibration(path: Path) -> Calibration:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import yaml
@@ -46,6 +47,7 @@ def find_gpu(name: str) -> GpuSpec:
     return _read(pick(asked, spellings, "GPU"))
 
 
+@functools.cache  # parsing takes longer than all the rest of building a short scenario
 def _read(name: str) -> GpuSpec:
     text = data_files("gpus", ".yaml")[name].read_text(encoding="utf-8")
     document: dict[str, Any] = yaml.safe_load(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -46,15 +47,22 @@ def find_model(name_or_path: str | Path) -> ModelSpec:
 
 
 def _catalogue_name(text: str) -> str:
+    spellings = dict(_spellings())
+    asked = plain(text)
+    while asked not in spellings and _TUNED.search(asked):
+        asked = _TUNED.sub("", asked)
+    return pick(asked, spellings, "model")
+
+
+@functools.cache
+def _spellings() -> tuple[tuple[str, str], ...]:
+    """Every spelling of a catalogue name, and the name."""
     spellings: dict[str, str] = {}
     for known, file in data_files("models", ".json").items():
         entry = json.loads(file.read_text(encoding="utf-8"))
         for spelling in (known, plain(entry["huggingface"]), *entry["aliases"]):
             spellings.setdefault(spelling, known)
-    asked = plain(text)
-    while asked not in spellings and _TUNED.search(asked):
-        asked = _TUNED.sub("", asked)
-    return pick(asked, spellings, "model")
+    return tuple(spellings.items())
 
 
 def _from_path(path: Path) -> ModelSpec:
