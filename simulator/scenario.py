@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import scenarios
@@ -14,7 +14,7 @@ from simulator.engine_settings import read_aliases
 from simulator.errors import InputError, KvplanError
 from simulator.metrics_slo import SLO_METRICS, SLO_STATS
 from simulator.scenario_bind import bind
-from simulator.scenario_settings import ScenarioSettings
+from simulator.scenario_settings import ScenarioSettings, SweepSettings
 from simulator.scenario_yaml import parse_yaml, read_yaml
 from simulator.suggestions import did_you_mean
 from workloads.config import check_workload
@@ -43,12 +43,21 @@ class Scenario:
 
 @dataclass(frozen=True)
 class ScenarioFile:
-    """A loaded file: its variants by name, or ``base`` alone where it has none."""
+    """A loaded file: its variants by name, or ``base`` alone where it has none.
+
+    Attributes:
+        unbound: the document of each variant (or of "") before it was bound, for those who patch it further.
+        folder: where relative paths start.
+        sweep: what the file says under ``sweep``, and the document in which its values stand.
+    """
 
     name: str
     document: Document
     base: Scenario | None
     variants: dict[str, Scenario]
+    unbound: dict[str, Document] = field(default_factory=dict)
+    folder: Path = Path()
+    sweep: tuple[SweepSettings, Document] | None = None
 
     @property
     def scenario(self) -> Scenario:
@@ -117,14 +126,35 @@ def read_scenario(document: Document, path: Path, patches: Iterable[str] = (), s
         apply_patch(document, patch)
     if seed is not None:
         document.put("seed", parse_yaml(str(seed), "--seed", fixed_place=f"--seed {seed}"))
-    _make_paths_absolute(document, path.parent)
+    folder = path.parent
+    _make_paths_absolute(document, folder)
+    sweep = _taken_sweep(document)
     variants = _variants(document)
     if not variants:
+        unbound = {"": document.copy()}
         scenario = _scenario(document)
-        return ScenarioFile(scenario.settings.name, document, scenario, {})
+        return ScenarioFile(scenario.settings.name, document, scenario, {}, unbound, folder, sweep)
+    unbound = {name: part.copy() for name, part in variants.items()}
     loaded = {name: _scenario(part) for name, part in variants.items()}
     name = document.data["name"]
-    return ScenarioFile(str(name), document, None, loaded)
+    return ScenarioFile(str(name), document, None, loaded, unbound, folder, sweep)
+
+
+def bind_patched(document: Document, folder: Path) -> Scenario:
+    """One run from a document that was patched further (``ScenarioFile.unbound``), which this changes."""
+    _make_paths_absolute(document, folder)
+    return _scenario(document)
+
+
+def _taken_sweep(document: Document) -> tuple[SweepSettings, Document] | None:
+    """Takes ``sweep`` out of the document, for no single run depends on it."""
+    if document.data.get("sweep") is None:
+        document.data.pop("sweep", None)
+        return None
+    whole = document.copy()
+    settings = bind(SweepSettings, whole, ("sweep",))
+    document.data.pop("sweep")
+    return settings, whole
 
 
 def apply_patch(document: Document, patch: str) -> None:
@@ -254,7 +284,7 @@ def _make_paths_absolute(document: Document, folder: Path) -> None:
         elif isinstance(value, list):
             todo += [((*steps, i), item) for i, item in enumerate(value)]
         elif isinstance(value, str) and steps and _holds_path(steps, value):
-            base = Path() if document.place(steps).startswith("--set") else folder
+            base = Path() if document.place(steps).startswith(("--set", "--over")) else folder
             absolute = (base / Path(value).expanduser()).resolve()
             if str(steps[-1]).endswith("path") or absolute.suffix in _FILES or absolute.exists():
                 document.part(steps[:-1])[steps[-1]] = str(absolute)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 from pathlib import Path
@@ -72,6 +73,12 @@ def _content(path: Path) -> str:
         path = path / "config.json"
     if not path.is_file():
         return path.name
+    facts = path.stat()
+    return _digest(path, facts.st_mtime_ns, facts.st_size)
+
+
+@functools.lru_cache(maxsize=32)  # a sweep names the same trace at each of its points
+def _digest(path: Path, mtime_ns: int, size: int) -> str:
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):

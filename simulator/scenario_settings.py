@@ -87,7 +87,21 @@ class ScenarioSettings:
 
 
 @dataclass(frozen=True)
+class SweepSettings:
+    """What ``kvplan sweep`` varies; ``kvplan run`` ignores it.
+
+    Attributes:
+        over: dotted key of a setting to its values; ``a..b`` doubles from a to b (``1..256``).
+        replications: runs of each point, each with a seed of its own.
+    """
+
+    over: dict[str, list[Any] | str] = field(default_factory=dict)
+    replications: Annotated[int, Ge(1), Le(10_000)] = 1
+
+
+@dataclass(frozen=True)
 class ScenarioWithVariants(ScenarioSettings):
     """A scenario file as a whole: ``variants`` maps a name to patches with dotted keys."""
 
     variants: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+    sweep: SweepSettings = field(default_factory=SweepSettings)
