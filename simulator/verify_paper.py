@@ -176,7 +176,7 @@ def _assumptions(lab: Lab) -> list[str]:
     calibration = find_calibration("default")
     lines += [
         "Poisson arrivals; one hour a trace as in the paper, or its beginning where that has more than "
-        "6,000 requests (three minutes at the least); latencies leave out the "
+        "7,500 requests (three minutes at the least); latencies leave out the "
         "requests of the first minute",
         f"step times: roofline of OPT in fp16 with the shipped calibration {calibration.name!r}, not fitted to the "
         f"paper: host overhead {calibration.overhead_ms:g} ms a step, {calibration.layer_overhead_us:g} us a layer",

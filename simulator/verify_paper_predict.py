@@ -37,7 +37,7 @@ GIB = 1 << 30
 TRACE_S = 3600.0
 SHORT_TRACE_S = 900.0
 """One hour, and a quarter of it for OPT-175B "due to the cost limit" (section 6.1)."""
-ENOUGH_REQUESTS, AT_LEAST_S = 6_000, 180.0
+ENOUGH_REQUESTS, AT_LEAST_S = 7_500, 180.0
 """Of an hour with more requests than this, its beginning is simulated: chance is small by then."""
 
 SPLIT_RATE_RPS, SPLIT_TRACE_S, SPLIT_FROM_S = 4.0, 900.0, 300.0
