@@ -84,9 +84,7 @@ class RunWriter:
     def _hold(self, request: Request, now_ps: int) -> None:
         self.log.holds.extend((request.row, request.admitted_ps, now_ps, request.held, request.final_tokens))
 
-    def _not_finished(
-        self, request: Request, generated: int, status: int, reason: int, end_ps: int = NOT_YET
-    ) -> None:
+    def _not_finished(self, request: Request, generated: int, status: int, reason: int, end_ps: int = NOT_YET) -> None:
         self._write(
             PACK_REQUEST(
                 request.row, self.number, request.arrival_ps, request.scheduled_ps, request.first_token_ps, end_ps,

@@ -21,12 +21,9 @@ class Scheduler(ABC):
     """What every policy shares; a policy adds the pass that fills ``plan`` (``schedule``).
 
     ``heeds_all``: whether any arrival in mid-leap may change the next pass while others wait (with fcfs only one that
-    finds the queue empty can); ``counts_waiting``: even one that stands behind the head. ``lag`` 1: a pass is made when the step before it starts, not when it ends (async
-    scheduling), so that whoever ends still runs, as ENDING, in one more pass.
-
-    Invariant (``check``, between steps): ``running`` holds, by admission number, exactly the requests that are
-    PREFILLING (these also in ``prefilling``) or DECODING (these also in ``decoders``); ``stored_prefill_tokens`` is
-    the KV of the prefilling ones; ``lagging`` are the decoders that the last pass skipped.
+    finds the queue empty can); ``counts_waiting``: even one that stands behind the head. ``lag`` 1: a pass is made when
+    the step before it starts, not when it ends (async scheduling), so that whoever ends still runs, as ENDING, in one
+    more pass.
     """
 
     __slots__ = (

@@ -51,7 +51,7 @@ def test_no_memory_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     def full(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("simulator.run_scenario.build_workload", full)
+    monkeypatch.setattr("simulator.scenario_workload.build_workload", full)
     done = run(tmp_path, [])
     assert done.exit_code == 2 and "more memory than this machine has" in done.stderr
 
