@@ -25,6 +25,7 @@ from simulator.cluster import simulate
 from simulator.deployment import Deployment, build_deployment
 from simulator.errors import DoesNotFitError, InputError, KvplanError
 from simulator.expectations import judge_expectations
+from simulator.measured import beside_predicted, comparison_warnings
 from simulator.memory_budget import MemoryBudget
 from simulator.metrics import MetricsOptions
 from simulator.result import SCHEMA_VERSION, ResultContext, result_dict
@@ -187,7 +188,9 @@ def result(built: Built, log: RunLog, variant: str | None = None) -> dict[str, A
         ),
     )
     memory = {"memory": memory_table(deployment.memory)} if deployment.memory else {}
-    return found | memory | {"expect": judge_expectations(found, settings.expect)}
+    measured = beside_predicted(log, found)
+    found["warnings"] = [*found["warnings"], *comparison_warnings(measured)]
+    return found | memory | measured | {"expect": judge_expectations(found, settings.expect)}
 
 
 def memory_table(memory: MemoryBudget) -> dict[str, Any]:

@@ -9,10 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from workloads.arrival_times import arrival_times
-from workloads.arrivals import ClosedLoop, Gamma, Poisson, Replay, requested_rate_rps
+from workloads.arrivals import Arrivals, ClosedLoop, Gamma, Poisson, Replay, requested_rate_rps
 from workloads.class_shares import class_by_weight
 from workloads.config import WorkloadConfig
 from workloads.errors import WorkloadError
+from workloads.measured import Measured
+from workloads.traces.bench_json import rows_word
+from workloads.traces.client_settings import ClientSettings
 from workloads.traces.config import TraceConfig
 from workloads.traces.facts import TraceFacts
 from workloads.traces.load import Segments, TraceRows, load_trace
@@ -40,12 +43,22 @@ def workload_from_trace(
             where=f"{where}.num_requests",
             remedy=f"ask for at most {len(rows.lines)}",
         )
-    times = _times(config, rows, streams, where)
+    client = rows.client or ClientSettings()
+    if law is None and rows.arrival_ps is None:
+        law = client.arrivals
+        if law is not None and trace.time_scale != 1:
+            raise WorkloadError(
+                "time_scale has no effect: the file gives the law of its arrivals, and no times",
+                where=f"{where}.trace.time_scale",
+                remedy="leave out time_scale, or set arrivals",
+            )
+    times = _times(config, law, rows, streams, where)
     n = len(times)
     if n == 0:
         raise WorkloadError("no request arrives", where=f"{where}.duration_s", remedy="raise duration_s")
     class_index, classes, class_notes = _classes(config, rows, n, streams, where)
     turn = rows.turn[:n] if rows.turn is not None else np.zeros(n, dtype=np.int64)
+    drawn = law if law is not None and not isinstance(law, Replay) else client.arrivals
     priorities = np.array([c.priority for c in config.classes] or [config.priority], dtype=np.int64)
     priority = rows.priority[:n] if rows.priority is not None else None
     if priority is None:
@@ -61,12 +74,41 @@ def workload_from_trace(
         classes=classes,
         request_ids=None if rows.request_ids is None else rows.request_ids[:n],
         segments=_first(rows.segments, n),
-        max_concurrency=law.max_concurrency if isinstance(law, ClosedLoop) else config.max_concurrency,
-        requested_rate_rps=None if law is None else requested_rate_rps(law),
-        burstiness=law.burstiness if isinstance(law, Gamma) else 1.0 if isinstance(law, Poisson) else None,
+        max_concurrency=_concurrency(config, law, client),
+        requested_rate_rps=None if drawn is None else requested_rate_rps(drawn),
+        burstiness=drawn.burstiness if isinstance(drawn, Gamma) else 1.0 if isinstance(drawn, Poisson) else None,
         notes=(*rows.notes, *class_notes, *drop_notes(rows.facts)),
         trace=rows.facts,
+        measured=None if rows.measured is None else _compared(rows.measured, config, trace, rows, n),
     )
+
+
+def _concurrency(config: WorkloadConfig, law: Arrivals | None, client: ClientSettings) -> int | None:
+    """Most requests in flight: as the scenario says, else as the measured client kept it."""
+    if isinstance(law, ClosedLoop):
+        return law.max_concurrency
+    if config.max_concurrency is not None or config.arrivals is not None:
+        return config.max_concurrency
+    return client.max_concurrency
+
+
+def _compared(measured: Measured, config: WorkloadConfig, trace: TraceConfig, rows: TraceRows, n: int) -> Measured:
+    """What was measured, with what the scenario changes of the measured load."""
+    differs = list(measured.differs)
+    if n < len(rows.lines) + rows.left_out:
+        differs.append(f"{n:,} of the {len(rows.lines) + rows.left_out:,} measured requests are sent")
+    if config.arrivals is not None and not isinstance(config.arrivals, Replay):
+        differs.append(f"arrivals are {config.arrivals.kind}, not those of the benchmark")
+    if trace.time_scale != 1:
+        differs.append(f"times are stretched by {trace.time_scale:g}")
+    own = None if rows.client is None else _concurrency(WorkloadConfig(), rows.client.arrivals, rows.client)
+    if config.max_concurrency is not None and config.max_concurrency != own:
+        differs.append(f"max_concurrency is {config.max_concurrency}, and was {own or 'unlimited'}")
+    if config.n > 1 or config.beam_width > 1:
+        differs.append("each request asks for several answers")
+    if measured.failed:
+        differs.append(f"{rows_word(measured.failed)} failed or was cut off: that load on the real server is missing here")
+    return replace(measured, differs=tuple(differs))
 
 
 def drop_notes(facts: TraceFacts) -> tuple[str, ...]:
@@ -75,13 +117,13 @@ def drop_notes(facts: TraceFacts) -> tuple[str, ...]:
     for dropped in facts.dropped:
         first = ", ".join(f"{line}" + (f" ({shown})" if shown else "") for line, shown in dropped.examples[:3])
         more = ", ..." if dropped.count > 3 else ""
-        notes.append(f"trace: {dropped.count} of {facts.rows_read} rows dropped: {dropped.reason}; line {first}{more}")
+        rows = f"{dropped.count} of {facts.rows_read} rows"
+        notes.append(f"trace: {rows} dropped: {dropped.reason}; {facts.row_name} {first}{more}")
     return tuple(notes)
 
 
-def _times(config: WorkloadConfig, rows: TraceRows, streams: _Streams, where: str) -> IntColumn:
+def _times(config: WorkloadConfig, law: Arrivals | None, rows: TraceRows, streams: _Streams, where: str) -> IntColumn:
     """Arrival of each row that is used; the first ``len`` rows of the trace are."""
-    law = config.arrivals
     most = config.num_requests if config.num_requests is not None else len(rows.lines)
     if law is None or isinstance(law, Replay):
         if rows.arrival_ps is None:

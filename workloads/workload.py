@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from workloads.measured import Measured
 from workloads.traces.facts import TraceFacts
 
 IntColumn = NDArray[np.int64]
@@ -53,6 +54,7 @@ class Workload:
         beam: which requests are beam searches (bool); None is none.
         notes: assumptions and warnings for the report ("lengths are a proxy: no tokenizer", ...).
         trace: where the rows came from and which were dropped; None for a synthetic workload.
+        measured: what a benchmark tool measured when it sent these rows to a real server; no simulation reads it.
     """
 
     arrival_ps: IntColumn
@@ -72,6 +74,7 @@ class Workload:
     beam: NDArray[np.bool_] | None = None
     notes: tuple[str, ...] = ()
     trace: TraceFacts | None = None
+    measured: Measured | None = None
 
     def __len__(self) -> int:
         return len(self.prompt_tokens)

@@ -8,13 +8,16 @@ from typing import Literal
 from workloads.checks import a_choice, a_count, a_number
 from workloads.errors import WorkloadError
 
-FORMATS = ("auto", "mooncake", "azure", "burstgpt", "sharegpt", "vidur", "csv", "jsonl")
+FORMATS = (
+    *("auto", "mooncake", "azure", "burstgpt", "sharegpt", "vidur", "csv", "jsonl"),
+    *("vllm-bench", "aiperf", "guidellm"),
+)
 TIME_UNITS = ("auto", "s", "ms", "us", "ns")
 
 
 @dataclass(frozen=True)
 class TraceConfig:
-    """A trace file, plain or gzip.
+    """A trace file, or the result of a benchmark tool; plain or gzip.
 
     Attributes:
         path: the file; relative paths start from the scenario's folder.
@@ -27,10 +30,24 @@ class TraceConfig:
         on_bad_row: ``drop`` counts and names broken rows, ``error`` stops at the first.
         turns: ShareGPT: only the ``first`` exchange of a conversation, as most load generators, or ``all``.
         characters_per_token: ShareGPT: the length proxy, since there is no tokenizer here.
+        benchmark: which one of a result file that holds several (guidellm, ``vllm bench serve --append-result``),
+            from 0.
     """
 
     path: str
-    format: Literal["auto", "mooncake", "azure", "burstgpt", "sharegpt", "vidur", "csv", "jsonl"] = "auto"
+    format: Literal[
+        "auto",
+        "mooncake",
+        "azure",
+        "burstgpt",
+        "sharegpt",
+        "vidur",
+        "csv",
+        "jsonl",
+        "vllm-bench",
+        "aiperf",
+        "guidellm",
+    ] = "auto"
     time_scale: float = 1.0
     limit: int | None = None
     block_size: int | None = None
@@ -38,6 +55,7 @@ class TraceConfig:
     on_bad_row: Literal["drop", "error"] = "drop"
     turns: Literal["first", "all"] = "first"
     characters_per_token: float = 4.0
+    benchmark: int | None = None
 
 
 def check_trace(config: TraceConfig, where: str) -> None:
@@ -54,3 +72,5 @@ def check_trace(config: TraceConfig, where: str) -> None:
         a_count(config.limit, f"{where}.limit")
     if config.block_size is not None:
         a_count(config.block_size, f"{where}.block_size")
+    if config.benchmark is not None:
+        a_count(config.benchmark, f"{where}.benchmark", at_least=0)

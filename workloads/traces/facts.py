@@ -10,7 +10,7 @@ NAMED_LINES = 20
 
 @dataclass(frozen=True)
 class DroppedRows:
-    """Rows dropped for one reason. ``examples``: (line number from 1, what the row says)."""
+    """Rows dropped for one reason. ``examples``: (number from 1 of line or request, what the row says)."""
 
     reason: str
     count: int
@@ -22,7 +22,8 @@ class TraceFacts:
     """Where a trace came from and what became of its rows.
 
     ``rows_read`` counts data rows (no header, no blank lines) up to where reading ended; ``block_size`` is the
-    number of tokens of one entry of ``hash_ids``, None without such a column.
+    number of tokens of one entry of ``hash_ids``, None without such a column. ``row_name``: what the rows are
+    numbered by, ``line`` or (where a file is one JSON document) ``request``.
     """
 
     path: str
@@ -31,6 +32,7 @@ class TraceFacts:
     rows_kept: int
     dropped: tuple[DroppedRows, ...] = ()
     block_size: int | None = None
+    row_name: str = "line"
 
     @property
     def rows_dropped(self) -> int:

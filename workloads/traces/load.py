@@ -11,8 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.errors import WorkloadError
+from workloads.measured import Measured
 from workloads.prompt_segments import PromptSegments
-from workloads.traces import azure, burstgpt, mooncake, plain_csv, plain_jsonl, sharegpt, vidur
+from workloads.traces import (
+    aiperf,
+    azure,
+    burstgpt,
+    guidellm,
+    mooncake,
+    plain_csv,
+    plain_jsonl,
+    sharegpt,
+    vidur,
+    vllm_bench,
+)
+from workloads.traces.client_settings import ClientSettings
 from workloads.traces.config import TraceConfig
 from workloads.traces.facts import TraceFacts
 from workloads.traces.hash_blocks import HashedSegments, fitting_block_size
@@ -28,6 +41,9 @@ _READERS: dict[str, Callable[[TextIO, RowSink, TraceConfig], None]] = {
     "vidur": vidur.read,
     "csv": plain_csv.read,
     "jsonl": plain_jsonl.read,
+    "vllm-bench": vllm_bench.read,
+    "aiperf": aiperf.read,
+    "guidellm": guidellm.read,
 }
 Segments = HashedSegments | PromptSegments | list[tuple[Segment, ...] | None]
 
@@ -42,7 +58,9 @@ class TraceRows:
     Attributes:
         arrival_ps: picoseconds from the trace's own zero (from the first row where times are dates); None without.
         turn: place of the row in its session, None where the trace has no sessions.
-        lines: line number of each row in the file.
+        lines: line number of each row in the file (of its requests, where ``facts.row_name`` says so).
+        client, measured: of a benchmark tool's result: how its requests were sent, and what it measured.
+        left_out: good rows behind the limit, where the reader counts them.
     """
 
     prompt_tokens: IntColumn
@@ -56,6 +74,9 @@ class TraceRows:
     request_ids: list[str] | None
     facts: TraceFacts
     notes: tuple[str, ...]
+    client: ClientSettings | None = None
+    measured: Measured | None = None
+    left_out: int = 0
 
 
 def load_trace(config: TraceConfig, *, base_dir: Path | None = None, where: str = "trace") -> TraceRows:
@@ -75,7 +96,9 @@ def load_trace(config: TraceConfig, *, base_dir: Path | None = None, where: str 
         raise WorkloadError(
             f"{config.path} has no usable row" + _why(rows.facts),
             where=f"{where}.path",
-            remedy="check that format, block_size and the columns' names are right",
+            remedy="check that format, block_size and the columns' names are right"
+            if rows.measured is None
+            else "give the result of a benchmark whose requests were served",
         )
     return rows
 
@@ -115,8 +138,13 @@ def _columns(sink: RowSink, config: TraceConfig, file_format: str, where: str) -
         class_names=[sink.class_names[i] for i in order] if sink.class_names else None,
         priority=np.array(sink.priority, dtype=np.int64)[order] if len(sink.priority) else None,
         request_ids=_request_ids(sink, order, notes),
-        facts=TraceFacts(config.path, file_format, sink.rows_read, len(order), sink.dropped(), block_size),
+        facts=TraceFacts(
+            config.path, file_format, sink.rows_read, len(order), sink.dropped(), block_size, sink.row_name
+        ),
         notes=tuple(notes),
+        client=sink.client,
+        measured=sink.measured,
+        left_out=sink.left_out,
     )
 
 
@@ -195,5 +223,5 @@ def _why(facts: TraceFacts) -> str:
     reasons = []
     for reason in facts.dropped[:3]:
         line, shown = reason.examples[0]
-        reasons.append(f"line {line} {reason.reason}" + (f": {shown}" if shown else ""))
+        reasons.append(f"{facts.row_name} {line} {reason.reason}" + (f": {shown}" if shown else ""))
     return f": {facts.rows_dropped} of {facts.rows_read} rows are broken; " + "; ".join(reasons)

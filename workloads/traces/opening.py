@@ -57,6 +57,8 @@ def detect_format(path: Path, where: str) -> str:
     start = head.lstrip()
     if not start:
         raise WorkloadError(f"{path} is empty", where=where, remedy="give a trace with at least one request")
+    if start[0] == "{" and (tool := _benchmark_tool(head)):
+        return tool
     if start[0] == "[":
         return "sharegpt" if _is_conversation(start) else "jsonl"
     if start[0] == "{":
@@ -65,6 +67,23 @@ def detect_format(path: Path, where: str) -> str:
             return "sharegpt"
         return "mooncake" if {"hash_ids", "timestamp"} <= keys else "jsonl"
     return _table_format(start.split("\n", 1)[0])
+
+
+def _benchmark_tool(head: str) -> str | None:
+    """The benchmark tool that wrote a JSON object, by keys that stand near its beginning."""
+
+    def has(*names: str) -> bool:
+        return all(f'"{name}"' in head for name in names)
+
+    if has("guidellm_version") or has("benchmarks", "type_"):
+        return "guidellm"
+    if has("aiperf_version") or has("request_throughput", "request_latency", "avg"):
+        return "aiperf"
+    if has("metadata", "metrics", "benchmark_phase") or has("metadata", "request_start_ns"):
+        return "aiperf"
+    if has("input_lens", "output_lens") or has("num_prompts", "total_output_tokens", "request_throughput"):
+        return "vllm-bench"
+    return "vllm-bench" if has("endpoint_type", "model_id", "num_prompts") else None
 
 
 def _table_format(header: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from array import array
 
 from workloads.errors import WorkloadError
+from workloads.measured import Measured
+from workloads.traces.client_settings import ClientSettings
 from workloads.traces.facts import NAMED_LINES, DroppedRows
 from workloads.workload import PS_PER_S, Segment
 
@@ -44,6 +46,10 @@ class RowSink:
         self.request_ids: list[str] = []
         self.segments: list[tuple[Segment, ...] | None] = []
         self.notes: list[str] = []
+        self.row_name = "line"
+        self.client: ClientSettings | None = None
+        self.measured: Measured | None = None
+        self.left_out = 0  # good rows behind the limit, where the reader knows
         self._dropped: dict[str, tuple[list[int], list[tuple[int, str]]]] = {}
 
     @property
@@ -65,7 +71,8 @@ class RowSink:
         """Counts one broken row and names the first of each reason. Raises WorkloadError where rows must be good."""
         if self._stop_on_bad_row:
             detail = f"{reason}: {shown}" if shown else reason
-            raise WorkloadError(detail, where=f"{self.path}:{line}", remedy="mend the row, or set on_bad_row: drop")
+            where = f"{self.path}:{line}" if self.row_name == "line" else f"{self.path}, {self.row_name} {line}"
+            raise WorkloadError(detail, where=where, remedy="mend the row, or set on_bad_row: drop")
         count, examples = self._dropped.setdefault(reason, ([0], []))
         count[0] += 1
         if len(examples) < NAMED_LINES:
