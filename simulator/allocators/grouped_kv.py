@@ -5,24 +5,23 @@ SCHEDULERS.md 1, 2, 3 (B4) and 8. Plain and exact; where no order can matter, fa
 
 from __future__ import annotations
 
-from math import gcd, lcm
+from math import lcm
 
-from simulator.allocators.block_pool import BlockPool, FreeListPolicy
-from simulator.allocators.cached_blocks import CachedBlocks
+from simulator.allocators.block_pool import FreeListPolicy
 from simulator.allocators.content import TokenContent
 from simulator.allocators.decoder_events import DecoderEvents
+from simulator.allocators.group_blocks import GroupBlocks
 from simulator.allocators.group_rules import GroupRules
-from simulator.allocators.group_shape import KvGroupShape
+from simulator.allocators.group_shape import KvGroupShape, check_shapes
 from simulator.allocators.group_table import GroupTable
 from simulator.allocators.kv_cache import Holder
 from simulator.allocators.prefix_hashes import PrefixHashes
 from simulator.allocators.prefix_lookup import NULL_BLOCK, Found, PrefixLookup
-from simulator.errors import InputError
 from simulator.run_log import PoolFacts
 
 
-class GroupedKv:
-    """``KvCache`` over one block pool that all groups share. ``holder.extent`` is a ``GroupTable``.
+class GroupedKv(GroupBlocks):
+    """``KvCache`` over one block pool that all groups share.
 
     A block is a block of whichever group took it, and holds that group's ``block_size`` tokens of that group's
     layers. So "slots" (``pool.total_slots``) are blocks times the first group's block size: they measure the pool,
@@ -34,9 +33,6 @@ class GroupedKv:
 
     A window group gives up blocks that its window has passed before it asks for new ones; as in vLLM these stay given
     up when the asking then fails.
-
-    Invariant: the pool's references are the tables of the holders; the map of cached content and the hashes on the
-    blocks say the same; no block beyond ``settled`` carries a hash.
     """
 
     ordered = True
@@ -58,29 +54,24 @@ class GroupedKv:
         policy: FreeListPolicy,
     ) -> None:
         sizes = [shape.block_size for shape in groups]
-        self.alignment_tokens = lcm(*sizes)
-        _check_shapes(groups, self.alignment_tokens, retention_interval, caching)
-        self.caching = caching
-        self.lag = lag
-        self.max_model_len = max_model_len
-        self.watermark_blocks = int(watermark * num_gpu_blocks)
-        self.reserve_full_sequence = reserve_full_sequence
-        self.groups = tuple(
-            GroupRules.of(shape, self.alignment_tokens, retention_interval, max_model_len, batched_tokens * (1 + lag))
+        alignment_tokens = lcm(*sizes)
+        check_shapes(groups, alignment_tokens, retention_interval, caching=caching)
+        rules = tuple(
+            GroupRules.of(shape, alignment_tokens, retention_interval, max_model_len, batched_tokens * (1 + lag))
             for shape in groups
         )
+        super().__init__(num_gpu_blocks, rules, alignment_tokens, max_model_len, policy)
+        self.caching = caching
+        self.lag = lag
+        self.watermark_blocks = int(watermark * num_gpu_blocks)
+        self.reserve_full_sequence = reserve_full_sequence
         self.windowed = any(shape.window_tokens is not None for shape in groups)
         self.growth_may_admit = caching or self.windowed
-        self.blocks = BlockPool(num_gpu_blocks, policy)
         usable = self.blocks.usable_blocks
         self.pool = PoolFacts("paged", sizes[0], num_gpu_blocks, usable * sizes[0], bytes_per_token)
-        self.evicted_blocks = 0
-        self._cached = CachedBlocks()
         self._hashes = PrefixHashes(content)
         self._lookup = PrefixLookup(self.groups, self._cached)
         self._found: tuple[int, Found] | None = None  # (row, what it found), while nothing has changed since
-        self._references = 0  # non-null table entries, all tables together
-        self._holders: dict[int, Holder] = {}  # row -> holder
         self._decoders = DecoderEvents(self.groups, self.alignment_tokens, lag, caching=caching)
 
     # -- what it is asked ------------------------------------------------------------------------------------
@@ -88,10 +79,6 @@ class GroupedKv:
     @property
     def free_units(self) -> int:
         return self.blocks.free_blocks
-
-    @property
-    def saved_units(self) -> int:
-        return self._references - (self.blocks.usable_blocks - self.blocks.free_blocks)
 
     @property
     def surely_servable_tokens(self) -> int:
@@ -186,64 +173,13 @@ class GroupedKv:
         self._insert(holder, known_tokens)
         return True
 
-    def _pass_out(self, holder: Holder, done_tokens: int) -> None:
-        """Gives up the blocks that the windows have passed."""
-        extent: GroupTable = holder.extent
-        for group, rules in enumerate(self.groups):
-            passed = extent.pass_out(group, rules.skipped_blocks(done_tokens))
-            if passed:
-                self.blocks.drop(passed)
-                self._references -= len(passed)
-                extent.held -= len(passed)
-
-    def _pop(self, holder: Holder, tokens: int) -> None:
-        """Takes the blocks that ``tokens`` tokens lack; they are there."""
-        extent: GroupTable = holder.extent
-        tokens = min(tokens, self.max_model_len)
-        for rules, table in zip(self.groups, extent.blocks, strict=True):
-            need = rules.blocks(tokens) - len(table)
-            if need > 0:
-                taken, evicted = self.blocks.take(need)
-                table.extend(taken)
-                self._references += need
-                self.evicted_blocks += len(evicted)
-                for block, content in evicted:
-                    self._cached.remove(content, block)
-                extent.held += need
-        holder.held = extent.held
-
-    def _insert(self, holder: Holder, tokens: int) -> None:
-        """Caches the blocks that the first ``tokens`` tokens fill."""
-        extent: GroupTable = holder.extent
-        if extent.chain is None:
-            return
-        if len(self.groups) > 1:
-            tokens -= tokens % self.alignment_tokens
-        for group, rules in enumerate(self.groups):
-            start, end = extent.settled[group], tokens // rules.block_size
-            if end <= start:
-                continue
-            for index in rules.kept(start, end, holder.prompt_tokens, extent.junction_tokens):
-                block = extent.blocks[group][index]
-                if block != NULL_BLOCK:
-                    content = (group, extent.chain.hash((index + 1) * rules.block_size))
-                    self.blocks.stamp(block, content)
-                    self._cached.add(content, block)
-            extent.settled[group] = end
-
     def store(self, holder: Holder, tokens: int) -> None:
         self._found = None
         self._insert(holder, tokens)
 
     def release(self, holder: Holder) -> None:
         self._found = None
-        extent: GroupTable = holder.extent
-        for group in range(len(self.groups)):
-            held = extent.real(group)
-            self.blocks.drop(held)
-            self._references -= len(held)
-        del self._holders[holder.row]
-        holder.extent, holder.held = None, 0
+        self._drop(holder)
 
     # -- decoders --------------------------------------------------------------------------------------------
 
@@ -319,44 +255,5 @@ class GroupedKv:
         return taken[: self.pool.block_size]
 
     def check(self) -> None:
-        tables: list[list[int]] = []
-        for row, holder in self._holders.items():
-            extent: GroupTable = holder.extent
-            real = [extent.real(group) for group in range(len(self.groups))]
-            tables.append([block for of_group in real for block in of_group])
-            assert extent.held == len(tables[-1]), f"request {row} holds {extent.held}"
-            for rules, table, of_group, settled in zip(self.groups, extent.blocks, real, extent.settled, strict=True):
-                assert rules.window_tokens is not None or of_group == table, f"a hole in the table of {row}"
-                assert table[len(table) - len(of_group) :] == of_group, f"a hole amid the table of {row}"
-                assert settled <= len(table)
-                beyond = [self.blocks.hash_of[block] for block in table[settled:]]
-                assert not any(beyond), f"request {row} has cached blocks that are not full"
-        self.blocks.check(tables)
-        self._cached.check(self.blocks.hash_of)
-        assert self._references == sum(map(len, tables))
-        assert self.saved_units >= 0
+        super().check()
         assert self._decoders.decoders.keys() <= self._holders.keys(), "a decoder holds nothing"
-
-
-def _check_shapes(
-    groups: tuple[KvGroupShape, ...], alignment_tokens: int, retention_interval: int | None, caching: bool
-) -> None:
-    """Raises InputError for group sizes that vLLM refuses too."""
-    smallest = gcd(*(shape.block_size for shape in groups))
-    if smallest < 1:
-        raise InputError("block_size must be at least 1", where="engine.block_size", remedy="set block_size: 16")
-    for shape in groups:
-        if shape.window_tokens is not None and shape.window_tokens < 1:
-            raise InputError(
-                f"a sliding window of {shape.window_tokens} tokens",
-                where="kv_groups",
-                remedy="give the window its size in tokens, or none to keep every token",
-            )
-    sliding = any(shape.window_tokens is not None for shape in groups)
-    if caching and sliding and retention_interval and retention_interval % alignment_tokens:
-        raise InputError(
-            f"prefix_cache_retention_interval {retention_interval} is no multiple of {alignment_tokens}, "
-            "where hits can end",
-            where="engine.prefix_cache_retention_interval",
-            remedy=f"set a multiple of {alignment_tokens}, or 0",
-        )
