@@ -6,6 +6,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from reports import measured_rows
 from reports.answer import answer, reasons
 from reports.numbers import at, fixed, gib, milliseconds, percent, whole
 from reports.run_data import RunData, load_result, load_runs
@@ -40,8 +41,11 @@ def plots_for(runs: list[RunData]) -> tuple[ModuleType, ...]:
     """The plots of served runs, or the one of ``mode: admission``, where a pool had room for a block."""
     from reports.plots import admission
 
-    if not is_admission([run.result for run in runs]):
-        return plots()
+    results = [run.result for run in runs]
+    if not is_admission(results):
+        from reports.plots import measured
+
+        return (measured, *plots()) if measured.compared(runs) else plots()
     return (admission,) if admission.comparisons(runs) else ()
 
 
@@ -89,6 +93,9 @@ def _render(result: dict[str, Any], runs: list[RunData], drawings: list[dict[str
         **_narrow("slo", SLO_COLUMNS, _slo_rows(runs), ("variant", "class")),
         **_narrow("classes", ("variant", "class", *CLASS_ROWS.values()), _class_rows(runs), ("variant",)),
         memory=_memory_rows(runs),
+        measured=measured_rows.rows(results) if measured_rows.was_measured(results) else [],
+        measured_columns=measured_rows.columns([run.name for run in runs]),
+        measured_origins=measured_rows.origins(results),
         **_narrow("intervals", INTERVAL_COLUMNS, _interval_rows(runs), ("variant",) if len(runs) == 1 else ()),
         warnings=_sentences(runs, "warnings"),
         assumptions=_sentences(runs, "assumptions"),

@@ -6,6 +6,7 @@ import textwrap
 from typing import Any
 
 from reports.answer import answer
+from reports.measured_rows import text_lines
 from reports.tables import filled, runs_of, sections_for
 
 LABEL_WIDTH = 40
@@ -26,5 +27,8 @@ def summary(result: dict[str, Any]) -> str:
         if number == 0 and len(names) > 1:
             lines.append(" " * LABEL_WIDTH + "".join(name.rjust(width) for name in names))
         lines += [label.ljust(LABEL_WIDTH) + "".join(cell.rjust(width) for cell in cells) for label, cells in rows]
+    compared = text_lines(names, results, label_width=LABEL_WIDTH, value_width=VALUE_WIDTH)
+    if compared:
+        lines += [" Measured beside Predicted ".center(line_width, "-"), *compared]
     lines.append("=" * line_width)
     return "\n".join(lines).encode("ascii", "replace").decode("ascii")

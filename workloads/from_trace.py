@@ -107,7 +107,8 @@ def _compared(measured: Measured, config: WorkloadConfig, trace: TraceConfig, ro
     if config.n > 1 or config.beam_width > 1:
         differs.append("each request asks for several answers")
     if measured.failed:
-        differs.append(f"{rows_word(measured.failed)} failed or was cut off: that load on the real server is missing here")
+        failed = rows_word(measured.failed)
+        differs.append(f"{failed} failed or was cut off: that load on the real server is missing here")
     return replace(measured, differs=tuple(differs))
 
 
