@@ -1,0 +1,96 @@
+"""The report of a sweep: ``report.html``, ``report.md`` and ``plots/*.svg``, drawn from its files alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from reports.plots.sweep_pictures import Picture, pictures, times_from
+from reports.style import svg
+from reports.sweep_answer import Judged, judge, sweep_answer, value_words
+from reports.sweep_data import SweepData, read_sweep
+from reports.sweep_markdown import markdown
+from reports.sweep_table import first_table, whole_table
+from simulator.result_files import write_text
+
+TEMPLATE = "sweep.html.j2"
+FILES = ("points.csv", "summary.csv", "sweep.json", "report.md", "scenario.yaml")
+"""Beside the page, where they are."""
+
+FOOTER_COLUMNS = ("seed", "calibration", "schema_version")
+MOST_SEEDS = 5
+
+
+def write_sweep_report(folder: Path) -> Path:
+    """Draws the report of a finished sweep into its folder; returns the page's path.
+
+    Raises:
+        InputError: the folder holds no finished sweep.
+    """
+    judged = judge(read_sweep(folder))
+    drawings = [_drawing(picture) for picture in pictures(judged)]
+    _remove_old(folder / "plots", {f"{drawing['name']}.svg" for drawing in drawings})
+    for drawing in drawings:
+        write_text(folder / "plots" / f"{drawing['name']}.svg", drawing["svg"])
+    write_text(folder / "report.md", markdown(judged, drawings))
+    page = folder / "report.html"
+    write_text(page, _render(judged, drawings))
+    return page
+
+
+def _drawing(picture: Picture) -> dict[str, str]:
+    alt = picture.alt_text()
+    text = svg(picture.draw, picture.size(), picture.name, picture.title, alt)
+    return {"name": picture.name, "title": picture.title, "caption": picture.caption, "alt": alt, "svg": text}
+
+
+def _remove_old(plots: Path, kept: set[str]) -> None:
+    """An earlier sweep in the folder may have had other drawings."""
+    for path in plots.glob("sweep_*.svg"):
+        if path.name not in kept:
+            path.unlink()
+
+
+def _render(judged: Judged, drawings: list[dict[str, str]]) -> str:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    sweep = judged.sweep
+    environment = Environment(
+        loader=PackageLoader("reports", "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    table, whole = first_table(judged), whole_table(judged)
+    return environment.get_template(TEMPLATE).render(
+        name=sweep.name,
+        subject=" on ".join(", ".join(sweep.only(key)) for key in ("model_id", "gpu") if sweep.only(key)),
+        question=sweep.question,
+        answer=sweep_answer(judged),
+        swept=swept(sweep),
+        points=len(judged.points),
+        table=table,
+        whole=whole if table.left_out else None,
+        times=times_from(judged),
+        findings=sweep.findings,
+        warnings=sweep.warnings,
+        assumptions=sweep.assumptions,
+        drawings=[drawing | {"svg": Markup(drawing["svg"])} for drawing in drawings],  # our own SVG
+        files=[name for name in FILES if name == "report.md" or (sweep.folder / name).is_file()],
+        facts=_facts(sweep),
+        with_slo="slo.met" in sweep.columns,
+        replications=max(len(point.rows) for point in judged.points),
+    )
+
+
+def swept(sweep: SweepData) -> list[tuple[str, str]]:
+    """The swept settings with their values, for the reader who did not ask."""
+    return [(axis.path, ", ".join(value_words(value) for value in axis.values)) for axis in (*sweep.axes, *sweep.fixed)]
+
+
+def _facts(sweep: SweepData) -> list[tuple[str, Any]]:
+    out = []
+    for key in FOOTER_COLUMNS:
+        values = sweep.only(key)
+        if values:
+            more = ", …" if len(values) > MOST_SEEDS else ""
+            out.append((key, ", ".join(values[:MOST_SEEDS]) + more))
+    return out

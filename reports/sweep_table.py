@@ -1,0 +1,93 @@
+"""The table of a sweep: a row a point, the best marked, a failed one with its error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reports.numbers import MISSING
+from reports.sweep_answer import Judged, value_words
+from reports.sweep_measures import IN_TABLE, PREEMPTIONS, TABLE, Measure
+from reports.sweep_points import Point
+from reports.sweep_rank import keeps_up, ranked
+from reports.tables import limit_name
+
+ANY = "any"
+FEW_ROWS = 24
+"""Up to here the first table holds every point."""
+
+BEST_ROWS, FAILED_ROWS = 10, 6
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """Cells of the settings, then of the measures; a failed point has its error instead of the latter."""
+
+    settings: list[str]
+    cells: list[str]
+    best: bool
+    error: str | None
+    point: Point
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns (the settings' first) and rows; ``left_out``: how many points it does not show."""
+
+    settings: list[str]
+    columns: list[str]
+    rows: list[TableRow]
+    left_out: int = 0
+
+    @property
+    def has_any(self) -> bool:
+        """Whether some row stands for every value of a setting."""
+        return any(ANY in row.settings for row in self.rows)
+
+
+def whole_table(judged: Judged) -> Table:
+    """Every point, in the order of the sweep."""
+    return _table(judged, judged.points)
+
+
+def first_table(judged: Judged) -> Table:
+    """What the first screen shows: every point of a small sweep; else the best, the worst, and what failed."""
+    if len(judged.points) <= FEW_ROWS:
+        return _table(judged, judged.points)
+    order = ranked(judged.points, judged.objective)
+    best = [point for point in order if point in judged.best]
+    rest = [point for point in order if point not in best]
+    failed = [point for point in judged.points if point.error][:FAILED_ROWS]
+    if len(judged.best) > 1:  # one for each load: in the order of the loads
+        best = list(judged.best)[:FEW_ROWS]
+        rest = []
+    chosen = list(dict.fromkeys([*best, *rest[: max(BEST_ROWS - len(best), 0)], *rest[-1:], *failed]))
+    return _table(judged, chosen, len(judged.points) - len(chosen))
+
+
+def _table(judged: Judged, points: list[Point], left_out: int = 0) -> Table:
+    sweep = judged.sweep
+    measures = [measure for measure in _measures(judged) if any(measure.value(p) is not None for p in points)]
+    several = len(sweep.axes) > 0 and any(len(point.rows) > 1 for point in points)
+    judges = "admitted" not in sweep.columns
+    rows = []
+    for point in points:
+        cells = [measure.text(point, interval=several) for measure in measures]
+        if judges:
+            limits = ", ".join(limit_name(limit) for limit in point.texts("binding_limit"))
+            cells += [limits or MISSING, "yes" if keeps_up(point) else "no"]
+        settings = [
+            ANY if point.place[axis.path] is None else value_words(point.place[axis.path]) for axis in sweep.axes
+        ]
+        error = None if point.ran else point.error
+        rows.append(TableRow(settings, cells, point in judged.best, error, point))
+    keeps = "keeps up, SLO met" if "slo.met" in sweep.columns else "keeps up"
+    columns = [measure.label for measure in measures] + (["binding limit", keeps] if judges else [])
+    return Table([axis.label for axis in sweep.axes], columns, rows, left_out)
+
+
+def _measures(judged: Judged) -> list[Measure]:
+    """Those that say something: a column of zeros does not."""
+    wanted = [*IN_TABLE]
+    if any(axis.path.endswith("block_size") for axis in judged.sweep.axes):
+        wanted.insert(wanted.index(PREEMPTIONS), TABLE)
+    return [measure for measure in wanted if any(measure.value(point) for point in judged.points)]
