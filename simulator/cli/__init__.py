@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from simulator.cli import catalog, report, run, schema, size, verify, workload
+from simulator.cli import catalog, report, run, schema, size, sweep, verify, workload
 from simulator.cli.console import KvplanGroup
 
 app = typer.Typer(
@@ -34,6 +34,7 @@ def main(
 
 
 app.command("run")(run.run)
+app.command("sweep", epilog=sweep.EPILOG)(sweep.sweep)
 app.command("size")(size.size)
 app.command("workload")(workload.workload)
 app.command("report")(report.report)

@@ -16,7 +16,6 @@ from simulator.errors import InputError, KvplanError
 from workloads.errors import WorkloadError
 
 LATER = {
-    "sweep": "change one value at a time with kvplan run --set",
     "capacity": "compare deployments as variants of a scenario with kvplan run",
     "gpu": "use the shipped calibration",
     "calibrate": "write a calibration file by hand (see simulator/catalog/calibrations)",
