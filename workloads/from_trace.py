@@ -107,8 +107,7 @@ def _compared(measured: Measured, config: WorkloadConfig, trace: TraceConfig, ro
     if config.n > 1 or config.beam_width > 1:
         differs.append("each request asks for several answers")
     if measured.failed:
-        failed = rows_word(measured.failed)
-        differs.append(f"{failed} failed or was cut off: that load on the real server is missing here")
+        differs.append(f"the load of {rows_word(measured.failed)} that did not succeed is missing here")
     return replace(measured, differs=tuple(differs))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.bench_results import Served, aiperf_records, aiperf_totals, guidellm_result, vllm_result
 from workloads.errors import WorkloadError
 from workloads.traces.config import FORMATS, TraceConfig
 from workloads.traces.load import load_trace
@@ -77,3 +78,43 @@ def test_any_json_rows(rows: list[dict[str, Any]], as_array: bool) -> None:
 @settings(max_examples=250)
 def test_any_table(header: str, rows: list[list[str]]) -> None:
     loads_or_refuses("\n".join([header, *(",".join(row) for row in rows)]).encode(), "auto")
+
+
+_SERVED = [Served(0.0, 100, 3, 0.05), Served(0.5, 20, 1, 0.07, error="TimeoutError"), Served(0.75, 30, 2, 0.08)]
+BENCHMARKS: tuple[tuple[Any, Any], ...] = (
+    ("vllm-bench", vllm_result(_SERVED, latencies=[0.1, 0.0, 0.2], queue_times=[0.0, 0.0, 0.0])),
+    ("aiperf", aiperf_records(_SERVED)[0]),
+    ("aiperf", aiperf_totals(phase={"type": "poisson", "rate": 2.0})),
+    ("guidellm", guidellm_result(_SERVED, {"type_": "poisson", "rate": 2.0}, incomplete=1)),
+    ("guidellm", guidellm_result(_SERVED, {"type_": "concurrent", "streams": 2}, older=True)),
+)
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The way to each part of a document."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path] + [place for key, part in items for place in _places(part, (*path, key))]
+
+
+@given(st.sampled_from(BENCHMARKS), st.data(), st.booleans())
+@settings(max_examples=300)
+def test_any_damage_to_a_benchmarks_result(benchmark: tuple[Any, Any], data: st.DataObject, named: bool) -> None:
+    file_format, document = benchmark
+    document = json.loads(json.dumps(document))
+    for _ in range(data.draw(st.integers(1, 3))):
+        *path, last = data.draw(st.sampled_from(_places(document)[1:]))
+        where = document
+        for key in path:
+            where = where[key]
+        if data.draw(st.booleans()):
+            where[last] = data.draw(VALUES)
+        else:
+            del where[last]
+    loads_or_refuses(json.dumps(document).encode(), file_format if named else "auto")
+
+
+@given(st.sampled_from(BENCHMARKS), st.data())
+@settings(max_examples=100)
+def test_a_benchmarks_result_cut_anywhere(benchmark: tuple[Any, Any], data: st.DataObject) -> None:
+    content = json.dumps(benchmark[1]).encode()
+    loads_or_refuses(content[: data.draw(st.integers(0, len(content) - 1))], benchmark[0])

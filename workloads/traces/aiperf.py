@@ -8,6 +8,7 @@ inter-chunk latency is vLLM's ITL. Source: ai-dynamo/aiperf, docs/tutorials/work
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -44,9 +45,14 @@ _TOTALS_SUFFIX = "_aiperf.json"
 def read(text: TextIO, sink: RowSink, config: TraceConfig) -> None:
     """Reads the records into ``sink``, with the client's settings and what the tool measured."""
     path = Path(sink.path)
-    if path.name.endswith(_TOTALS_SUFFIX) or path.suffix == ".json":
-        totals = _totals(text, sink.path)
-        records = path.with_name(path.name.removesuffix(_TOTALS_SUFFIX).removesuffix(".json") + ".jsonl")
+    name = path.name.removesuffix(".gz")
+    if name.endswith(".json"):
+        content = text.read()
+        totals = _totals(io.StringIO(content), sink.path)
+        if totals is None:  # records under a name of totals
+            _read(io.StringIO(content), sink, config, {})
+            return
+        records = path.with_name(name.removesuffix(_TOTALS_SUFFIX).removesuffix(".json") + ".jsonl")
         if not records.is_file():
             raise WorkloadError(
                 f"holds totals alone, and there is no {records.name} with the requests beside it",
@@ -57,18 +63,21 @@ def read(text: TextIO, sink: RowSink, config: TraceConfig) -> None:
         with open_trace(records, sink.path) as lines:
             _read(lines, sink, config, totals)
         return
-    beside = path.with_name(path.name.removesuffix(".gz").removesuffix(".jsonl") + _TOTALS_SUFFIX)
+    beside = path.with_name(name.removesuffix(".jsonl") + _TOTALS_SUFFIX)
     totals = {}
     if beside.is_file():
-        with open_trace(beside, str(beside)) as content:
-            totals = _totals(content, str(beside))
+        with open_trace(beside, str(beside)) as other:
+            totals = _totals(other, str(beside)) or {}
     else:
-        sink.notes.append(f"no {beside.name} lies beside the records: how the client sent is taken from their times")
+        sink.notes.append(f"no {beside.name} lies beside the records: the client's settings are not known")
     _read(text, sink, config, totals)
 
 
-def _totals(text: TextIO, path: str) -> Document:
+def _totals(text: TextIO, path: str) -> Document | None:
+    """The totals; None where the text holds records. Raises WorkloadError where it holds something else."""
     found = documents(text, path)[0]
+    if {"metadata", "metrics"} <= found.keys():
+        return None
     if not {"input_config", "request_latency", "request_throughput", "aiperf_version"} & found.keys():
         raise WorkloadError(
             f"is no result of aiperf: it has {', '.join(list(found)[:8]) or 'nothing'}",

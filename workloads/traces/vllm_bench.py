@@ -26,7 +26,7 @@ from workloads.traces.bench_json import (
 from workloads.traces.client_settings import ClientSettings
 from workloads.traces.config import TraceConfig
 from workloads.traces.sink import BadRowError, RowSink
-from workloads.traces.values import token_count
+from workloads.traces.values import time_ps, token_count
 from workloads.workload import PS_PER_S
 
 TOOL = "vllm bench serve"
@@ -42,7 +42,7 @@ def read(text: TextIO, sink: RowSink, config: TraceConfig) -> None:
     arrays = _arrays(result, sink.path if len(found) == 1 else f"{sink.path}, benchmark {place}")
     sink.client, recorded = _client(result, arrays, sink.notes)
     good: list[int] = []
-    rows: list[tuple[int, float | None, int, int]] = []
+    rows: list[tuple[int, int | None, int, int]] = []
     for row in range(len(arrays["input_lens"])):
         try:
             rows.append((row, *_request(arrays, row, recorded)))
@@ -50,9 +50,10 @@ def read(text: TextIO, sink: RowSink, config: TraceConfig) -> None:
             sink.drop(row + 1, bad.reason, bad.shown)
         else:
             good.append(row)
-    zero = min((sent for _, sent, _, _ in rows if sent is not None), default=0.0)
+    zero = min((sent for _, sent, _, _ in rows if sent is not None), default=0)  # the clock is of any start
     for row, sent, prompt, output in rows if config.limit is None else rows[: config.limit]:
-        sink.add(row + 1, None if sent is None else round((sent - zero) * PS_PER_S), prompt, output)
+        sink.add(row + 1, None if sent is None else sent - zero, prompt, output)
+        sink.request_ids.append(str(row))
     sink.rows_read = len(arrays["input_lens"])
     sink.left_out = len(rows) - len(sink.lines)
     sink.measured = _measured(result, arrays, good)
@@ -91,8 +92,8 @@ def _arrays(result: Document, where: str) -> dict[str, list[Any]]:
     return found
 
 
-def _request(arrays: dict[str, list[Any]], row: int, recorded: bool) -> tuple[float | None, int, int]:
-    """(time of sending or None, prompt, output) of one request. Raises BadRowError for one that failed."""
+def _request(arrays: dict[str, list[Any]], row: int, recorded: bool) -> tuple[int | None, int, int]:
+    """(picosecond of sending or None, prompt, output) of one request. Raises BadRowError for one that failed."""
     output = arrays["output_lens"][row]
     error = arrays["errors"][row] if "errors" in arrays else ""
     if error or (type(output) is int and output == 0):
@@ -101,10 +102,8 @@ def _request(arrays: dict[str, list[Any]], row: int, recorded: bool) -> tuple[fl
     output = token_count(output, "output_lens")
     if not recorded:
         return None, prompt, output
-    sent = figure(arrays["start_times"][row])
-    waited = figure(arrays["queue_times"][row]) if "queue_times" in arrays else 0.0
-    if sent is None or waited is None:
-        raise BadRowError("start_times is not a usable number", str(arrays["start_times"][row])[:40])
+    sent = time_ps(arrays["start_times"][row], "start_times", PS_PER_S)
+    waited = time_ps(arrays["queue_times"][row], "queue_times", PS_PER_S) if "queue_times" in arrays else 0
     return sent - waited, prompt, output
 
 
