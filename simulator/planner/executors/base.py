@@ -41,3 +41,10 @@ class Executor(Protocol):
 def lost(what: str) -> Outcome:
     """The outcome of a task whose workers keep dying."""
     return Outcome("failed", f"{what} (out of memory? Try fewer workers, or a smaller point)", None, 0.0, "")
+
+
+def other_code(outcome: Outcome) -> Outcome:
+    """The outcome of a task that another kvplan ran."""
+    return Outcome(
+        "failed", f"a worker with another kvplan ran it: {outcome.code}", None, outcome.seconds, outcome.code
+    )

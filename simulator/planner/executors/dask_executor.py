@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from concurrent.futures import CancelledError
+from importlib import import_module
 from typing import Any
 
 from simulator.errors import InputError
-from simulator.planner.executors.base import TICK_S, ExecutorError, lost
+from simulator.planner.executors.base import TICK_S, ExecutorError, lost, other_code
 from simulator.planner.executors.local_executor import usable_cores
 from simulator.planner.fingerprint import fingerprint
 from simulator.planner.point import Outcome, Task
@@ -15,6 +17,8 @@ from simulator.planner.run_point import run_point
 
 _CONNECT_S = 20.0
 _JOIN_S = 60.0
+_AHEAD = 4
+"""Tasks in the cluster for each of its threads: more would only fill its memory."""
 
 
 class DaskExecutor:
@@ -24,11 +28,12 @@ class DaskExecutor:
     """
 
     def __init__(self, *, workers: int | None = None, scheduler: str | None = None, quiet: bool = False) -> None:
-        from distributed import Client, LocalCluster
-
+        self._dask: Any = import_module("distributed")
+        self._foreign = scheduler is not None
         self._cluster: Any = None
+        self._client: Any = None
         if scheduler is None:
-            self._cluster = LocalCluster(
+            self._cluster = self._dask.LocalCluster(
                 n_workers=workers or usable_cores(),
                 threads_per_worker=1,  # a simulation is plain Python: threads would only take turns
                 processes=True,
@@ -37,32 +42,37 @@ class DaskExecutor:
                 silence_logs=logging.CRITICAL if quiet else logging.ERROR,
             )
         try:
-            self._client = Client(self._cluster or scheduler, timeout=_CONNECT_S, set_as_default=False)
+            address = self._cluster or scheduler
+            self._client = self._dask.Client(address, timeout=_CONNECT_S, set_as_default=False)
             self._client.wait_for_workers(1, timeout=_JOIN_S)
-            self._refuse_other_code()
         except (OSError, ValueError, TimeoutError) as error:
+            self.close()
             raise InputError(
-                f"no Dask scheduler with workers answers: {error}",
+                f"no Dask scheduler with workers answers: {' '.join(str(error).split()) or type(error).__name__}",
                 where=f"--scheduler {scheduler}" if scheduler else "--executor dask",
                 remedy="start dask scheduler and dask worker, and give its address, such as tcp://127.0.0.1:8786",
             ) from None
+        if scheduler is not None:
+            self._refuse_other_code(scheduler)
 
     @property
     def workers(self) -> int:
         """Threads of all workers that are there now."""
-        return sum(self._client.nthreads().values())
+        threads: dict[str, int] = self._client.nthreads()
+        return max(1, sum(threads.values()))
 
-    def _refuse_other_code(self) -> None:
-        """Workers that cannot import kvplan, or another one, would fail point by point."""
-        where = "--executor dask"
+    def _refuse_other_code(self, scheduler: str) -> None:
+        """Workers that cannot import kvplan, or have another one, would fail point by point."""
+        where = f"--scheduler {scheduler}"
         try:
             found: dict[str, str] = self._client.run(fingerprint)
         except ImportError as error:
-            raise InputError(
-                f"a worker cannot import kvplan: {error}", where=where, remedy="install kvplan on every worker"
-            ) from None
+            self.close()
+            remedy = "install kvplan on every worker"
+            raise InputError(f"a worker cannot import kvplan: {error}", where=where, remedy=remedy) from None
         for worker, code in found.items():
             if code != fingerprint():
+                self.close()
                 raise InputError(
                     f"worker {worker} has kvplan {code}, and here is {fingerprint()}",
                     where=where,
@@ -71,47 +81,44 @@ class DaskExecutor:
 
     def run(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Outcome] | None]:
         """See ``Executor``."""
-        from distributed import as_completed
-
+        queue = iter(tasks)
         index_of: dict[Any, int] = {}
-        for task in tasks:
-            index_of[self._client.submit(run_point, task, pure=False)] = task.index
-        arriving = as_completed(list(index_of), raise_errors=False)
         try:
-            while index_of:
+            while True:
+                while len(index_of) < _AHEAD * self.workers and (task := next(queue, None)) is not None:
+                    index_of[self._client.submit(run_point, task, pure=False)] = task.index
+                if not index_of:
+                    return
                 try:
-                    future = arriving.next(timeout=TICK_S)
+                    with self._client.as_current():
+                        done, _ = self._dask.wait(list(index_of), timeout=TICK_S, return_when="FIRST_COMPLETED")
                 except TimeoutError:
                     yield None
                     continue
-                index = index_of.pop(future)
-                outcome = _outcome(future)
-                future.release()
-                yield index, outcome
+                for future in done:
+                    yield index_of.pop(future), self._outcome(future)
+        except CancelledError:
+            raise ExecutorError(
+                "the connection to the Dask scheduler was lost", remedy="start it again: --resume goes on from there"
+            ) from None
         finally:
-            self._client.cancel(list(index_of))
+            if index_of and self._client.status == "running":
+                self._client.cancel(list(index_of))
+
+    def _outcome(self, future: Any) -> Outcome:
+        if future.status in ("cancelled", "lost"):
+            raise CancelledError
+        error = future.exception() if future.status == "error" else None
+        if isinstance(error, self._dask.KilledWorker):
+            return lost("its Dask workers died again and again")
+        if error is not None:
+            return Outcome("failed", " ".join(f"{type(error).__name__}: {error}".split()), None, 0.0, "")
+        outcome: Outcome = future.result()
+        return other_code(outcome) if self._foreign and outcome.code != fingerprint() else outcome
 
     def close(self) -> None:
         """Leaves the cluster; one of its own ends."""
-        self._client.close()
+        if self._client is not None:
+            self._client.close()
         if self._cluster is not None:
             self._cluster.close()
-
-
-def _outcome(future: Any) -> Outcome:
-    from distributed import KilledWorker
-
-    if future.status in ("cancelled", "lost"):
-        raise ExecutorError("the connection to the Dask scheduler was lost", remedy="--resume goes on from there")
-    error = future.exception() if future.status == "error" else None
-    if isinstance(error, KilledWorker):
-        return lost("its Dask workers died again and again")
-    if error is not None:
-        return Outcome("failed", " ".join(f"{type(error).__name__}: {error}".split()), None, 0.0, "")
-    outcome = future.result()
-    assert isinstance(outcome, Outcome)
-    if outcome.code != fingerprint():
-        return Outcome(
-            "failed", f"a worker with other code ran it: {outcome.code}", None, outcome.seconds, outcome.code
-        )
-    return outcome

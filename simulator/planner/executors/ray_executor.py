@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from importlib import import_module
 from typing import Any
 
 from simulator.errors import InputError
-from simulator.planner.executors.base import TICK_S, lost
+from simulator.planner.executors.base import TICK_S, lost, other_code
 from simulator.planner.executors.local_executor import usable_cores
 from simulator.planner.fingerprint import fingerprint
 from simulator.planner.point import Outcome, Task
@@ -21,9 +22,9 @@ class RayExecutor:
     """Runs tasks as remote functions. Ray itself runs the task of a worker that dies again."""
 
     def __init__(self, *, workers: int | None = None, scheduler: str | None = None, quiet: bool = False) -> None:
-        import ray
-
-        local = {} if scheduler else {"num_cpus": workers or usable_cores(), "include_dashboard": False}
+        ray: Any = import_module("ray")
+        self._foreign = scheduler is not None
+        local: dict[str, Any] = {} if scheduler else {"num_cpus": workers or usable_cores(), "include_dashboard": False}
         try:
             ray.init(
                 address=scheduler or "local",
@@ -66,16 +67,12 @@ class RayExecutor:
 
     def _outcome(self, reference: Any) -> Outcome:
         try:
-            outcome = self._ray.get(reference)
+            outcome: Outcome = self._ray.get(reference)
         except self._ray.exceptions.WorkerCrashedError:
             return lost("its Ray workers died again and again")
         except self._ray.exceptions.RayError as error:
             return Outcome("failed", " ".join(f"{type(error).__name__}: {error}".split()), None, 0.0, "")
-        assert isinstance(outcome, Outcome)
-        if outcome.code != fingerprint():
-            text = f"a worker with other code ran it: {outcome.code}"
-            return Outcome("failed", text, None, outcome.seconds, outcome.code)
-        return outcome
+        return other_code(outcome) if self._foreign and outcome.code != fingerprint() else outcome
 
     def close(self) -> None:
         """Leaves the cluster; one of its own ends."""
