@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reports.answer import _capital, binding_words
-from reports.numbers import plain, times
+from reports.numbers import percent, plain
 from reports.sweep_data import Axis, SweepData
 from reports.sweep_measures import (
     ADMITTED,
@@ -23,7 +23,7 @@ from reports.sweep_measures import (
     in_words,
 )
 from reports.sweep_points import Point, merged, points_of
-from reports.sweep_rank import Objective, keeps_up, objective_of, ranked
+from reports.sweep_rank import ALIKE, Objective, alike_best, keeps_up, objective_of, ranked
 from reports.tables import limit_name
 
 LOADS = ("rate_rps", "on_rate_rps", "max_concurrency")
@@ -52,7 +52,14 @@ def judge(sweep: SweepData) -> Judged:
     """Compares the points: all with each other, or under each condition where the load is swept too."""
     points = merged(sweep, points_of(sweep))
     objective = objective_of(sweep, points)
-    best = [first for group in _by_condition(sweep, points).values() for first in ranked(group, objective)[:1]]
+    groups = [alike_best(group, objective) for group in _by_condition(sweep, points).values()]
+    conditions = tuple(axis for axis in sweep.axes if axis.is_condition)
+    often = Counter(place_words(sweep, point.place, less=conditions) for group in groups for point in group)
+
+    def rank(point: Point) -> int:
+        return -often[place_words(sweep, point.place, less=conditions)]
+
+    best = [min(group, key=rank) if conditions else group[0] for group in groups if group]
     return Judged(sweep, points, objective, best)
 
 
@@ -124,12 +131,11 @@ def _value_of(measure: Measure, value: float) -> str:
 def _against(judged: Judged, best: Point, worst: Point, measure: Measure) -> str:
     one, other = measure.value(best) or 0.0, measure.value(worst) or 0.0
     larger, smaller = max(one, other), min(one, other)
-    name = place_words(judged.sweep, worst.place)
-    if larger <= 1.01 * smaller:
-        return f", and no point differs by more than {(larger / smaller - 1 if smaller else 0):.1%} from it"
-    verb = "as much as" if judged.objective.sign > 0 else "less than"
-    amount = times(larger, smaller)
-    return f", {amount} {verb} the worst point ({name})"
+    if larger <= ALIKE * smaller:
+        return f", and no point differs by more than {percent(larger / smaller - 1)} from it"
+    if larger == smaller:
+        return ", and every other point is equal"
+    return f", against {in_words(measure, other)} at the worst point ({place_words(judged.sweep, worst.place)})"
 
 
 def _price(judged: Judged, best: Point) -> str:

@@ -1,4 +1,8 @@
-"""Reads a finished sweep, from ``points.csv`` and ``sweep.json`` alone: what ``kvplan report`` redraws from."""
+"""Reads a finished sweep from its files, and nothing else: what ``kvplan report`` redraws from.
+
+Numbers come from ``points.csv``, what the sweep says of itself from ``sweep.json``; warnings and assumptions from the
+``result.json`` of its points, where these still lie beside them.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from reports.sweep_sentences import sentences_of
 from simulator.errors import InputError
 
 Row = dict[str, Any]
 BEFORE_AXES, BEHIND_AXES = "point", "replication"
 """The columns between which ``points.csv`` has ``variant`` and the swept settings."""
+
+NOT_SET = "not set"
+"""Stands for null among the values of an axis."""
 
 NOT_OF_THE_LOAD = ("engine.", "gpu", "model", "parallelism.", "router", "step_time.", "variant", "cost.")
 """Axes that somebody chooses. The others (``workload.``, ``seed``) are conditions under which the choice is judged."""
@@ -34,7 +42,9 @@ class Axis:
     def label(self) -> str:
         """The last part of the path: ``block_size``; kept with its section where that alone says little."""
         *section, last = self.path.split(".")
-        return f"{section[-1]}.{last}" if section and last in ("kind", "tokens", "mean", "max", "min") else last
+        if section and last == "tokens":
+            return section[-1]  # workload.prompt_tokens.tokens
+        return f"{section[-1]}.{last}" if section and last in ("kind", "mean", "max", "min", "cv") else last
 
     @property
     def numeric(self) -> bool:
@@ -98,6 +108,7 @@ def read_sweep(folder: Path) -> SweepData:
     facts = _facts(folder / "sweep.json")
     rows = _rows(folder / "points.csv")
     header = list(rows[0])
+    folders = [folder / str(name) for name in facts.get("folders") or []]
     first, last = header.index(BEFORE_AXES) + 1, header.index(BEHIND_AXES)
     axes = [
         Axis(path, tuple(dict.fromkeys(row[path] for row in rows if row[path] is not None)))
@@ -110,8 +121,8 @@ def read_sweep(folder: Path) -> SweepData:
         fixed=tuple(axis for axis in axes if len(axis.values) == 1),
         rows=rows,
         findings=_sentences(facts, "findings"),
-        warnings=_sentences(facts, "warnings"),
-        assumptions=_sentences(facts, "assumptions"),
+        warnings=sentences_of(folders, "warnings"),
+        assumptions=sentences_of(folders, "assumptions"),
         folder=folder,
     )
 
@@ -149,10 +160,14 @@ def _rows(path: Path) -> list[Row]:
         lines = [line for line in reader if line]
     if not lines or any(len(line) != len(header) for line in lines):
         raise InputError("is broken: rows are missing or cut", where=str(path), remedy=remedy)
-    return [
+    axes = header[header.index(BEFORE_AXES) + 2 : header.index(BEHIND_AXES)]
+    rows = [
         {key: (cell or None) if key in TEXT_COLUMNS else _value(cell) for key, cell in zip(header, line, strict=True)}
         for line in lines
     ]
+    for row in rows:
+        row |= {path: NOT_SET for path in axes if row[path] is None}
+    return rows
 
 
 def _value(cell: str) -> Any:

@@ -6,6 +6,8 @@ from reports.plots.sweep_pictures import times_from
 from reports.sweep_answer import Judged, sweep_answer
 from reports.sweep_table import Table, first_table
 
+LONGEST_ERROR = 170
+
 
 def markdown(judged: Judged, drawings: list[dict[str, str]]) -> str:
     """The question, the answer, the table, the drawings (as links to their files), then what to know."""
@@ -38,7 +40,7 @@ def _table(table: Table) -> list[str]:
     lines = [_row([*table.settings, *table.columns])]
     lines.append(_row([":--"] * settings + ["--:"] * len(table.columns)))
     for row in table.rows:
-        cells = [*row.settings, *row.cells] if row.error is None else [*row.settings, f"failed: {row.error}"]
+        cells = [*row.settings, *row.cells] if row.error is None else [*row.settings, f"failed: {_brief(row.error)}"]
         cells += [""] * (settings + len(table.columns) - len(cells))
         lines.append(_row([f"**{_plain(cell)}**" if row.best and cell else _plain(cell) for cell in cells]))
     return lines
@@ -53,6 +55,10 @@ def _plain(text: str) -> str:
     for sign in "\\*_`<>|[]":
         text = text.replace(sign, f"\\{sign}")
     return " ".join(text.split())
+
+
+def _brief(error: str) -> str:
+    return error if len(error) <= LONGEST_ERROR else error[: LONGEST_ERROR - 1].rsplit(" ", 1)[0] + " …"
 
 
 def _alt(drawing: dict[str, str]) -> str:

@@ -19,6 +19,7 @@ class Measure:
         title: of a plot's panel and of a column; the unit stands apart.
         factor: from the columns' unit to the drawn one, such as 100 for a share in %.
         write: the value in the columns' unit, as text.
+        heading: short words for the head of a table's column.
     """
 
     columns: tuple[str, ...]
@@ -26,6 +27,8 @@ class Measure:
     unit: str
     write: Callable[[float], str]
     factor: float = 1.0
+    heading: str = ""
+    less_is_better: bool = False
 
     def value(self, point: Point) -> float | None:
         """In the columns' unit; None where the point has none of them."""
@@ -45,6 +48,11 @@ class Measure:
         return f"{self.write(value)} ± {self.write(half)}" if half else self.write(value)
 
     @property
+    def head(self) -> str:
+        """Of a table's column."""
+        return self.heading or self.label
+
+    @property
     def label(self) -> str:
         """Title and unit."""
         return f"{self.title} ({self.unit})" if self.unit else self.title
@@ -61,25 +69,43 @@ def _count(value: float) -> str:
 
 def _latency(stat: str, name: str) -> Measure:
     words = {"ttft": "time to first token", "tpot": "time per output token"}[name]
-    return Measure((f"{stat}_{name}_ms",), f"{stat} {words}", "ms", short)
+    return Measure(
+        (f"{stat}_{name}_ms",),
+        f"{stat} {words}",
+        "ms",
+        short,
+        heading=f"{name.upper()} {stat} (ms)",
+        less_is_better=True,
+    )
 
 
-GOODPUT = Measure(("request_goodput",), "requests within the SLO", "requests/s", fixed)
-ADMITTED = Measure(("admitted",), "requests admitted", "", _count)
-THROUGHPUT = Measure(("output_throughput",), "output tokens", "tokens/s", short)
-RUNNING = Measure(("mean_running",), "requests running at once, mean", "", short)
-PREEMPTIONS = Measure(("preemptions",), "preemptions", "", _count)
+GOODPUT = Measure(("request_goodput",), "requests within the SLO", "requests/s", fixed, heading="within SLO (req/s)")
+ADMITTED = Measure(("admitted",), "requests admitted", "", _count, heading="admitted")
+THROUGHPUT = Measure(("output_throughput",), "output tokens", "tokens/s", short, heading="output (tok/s)")
+RUNNING = Measure(("mean_running",), "requests running at once, mean", "", short, heading="running")
+PREEMPTIONS = Measure(("preemptions",), "preemptions", "", _count, heading="preempted", less_is_better=True)
 TTFT_MEDIAN, TTFT_P99 = _latency("median", "ttft"), _latency("p99", "ttft")
 TPOT_MEDIAN, TPOT_P99 = _latency("median", "tpot"), _latency("p99", "tpot")
 RESERVED = Measure(("kv.reserved_share",), "reserved for tokens to come", "% of the pool", percent, 100.0)
 INTERNAL = Measure(("kv.internal_fragmentation_share",), "internal waste", "% of the pool", percent, 100.0)
 EXTERNAL = Measure(("kv.external_fragmentation_share",), "external waste", "% of the pool", percent, 100.0)
 WASTE = Measure(
-    (*RESERVED.columns, *INTERNAL.columns, *EXTERNAL.columns), "reserved or wasted", "% of the pool", percent, 100.0
+    (*RESERVED.columns, *INTERNAL.columns, *EXTERNAL.columns),
+    "reserved or wasted",
+    "% of the pool",
+    percent,
+    100.0,
+    "reserved or wasted",
 )
 PEAK = Measure(("kv.peak_utilization",), "KV pool in use, at most", "% of the pool", percent, 100.0)
-TABLE = Measure(("kv.block_table_bytes",), "block table", "KiB", size_of, 1 / KIB)
-LOOKUPS = Measure(("kv.mean_block_table_lookups_per_step",), "block table entries read in a step, mean", "", short)
+TABLE = Measure(("kv.block_table_bytes",), "block table", "KiB", size_of, 1 / KIB, "block table", True)
+LOOKUPS = Measure(
+    ("kv.mean_block_table_lookups_per_step",),
+    "block table entries read in a step, mean",
+    "",
+    short,
+    less_is_better=True,
+)
 COST = Measure(("usd_per_million_output_tokens",), "cost per million output tokens", "USD", fixed)
 
 LATENCIES = (TTFT_MEDIAN, TTFT_P99, TPOT_MEDIAN, TPOT_P99)

@@ -7,9 +7,10 @@ from typing import Any
 
 from reports.plots.sweep_pictures import Picture, pictures, times_from
 from reports.style import svg
-from reports.sweep_answer import Judged, judge, sweep_answer, value_words
+from reports.sweep_answer import Judged, judge, place_words, sweep_answer, value_words
 from reports.sweep_data import SweepData, read_sweep
 from reports.sweep_markdown import markdown
+from reports.sweep_points import RAN
 from reports.sweep_table import first_table, whole_table
 from simulator.result_files import write_text
 
@@ -76,9 +77,21 @@ def _render(judged: Judged, drawings: list[dict[str, str]]) -> str:
         drawings=[drawing | {"svg": Markup(drawing["svg"])} for drawing in drawings],  # our own SVG
         files=[name for name in FILES if name == "report.md" or (sweep.folder / name).is_file()],
         facts=_facts(sweep),
+        failures=failures(judged),
         with_slo="slo.met" in sweep.columns,
         replications=max(len(point.rows) for point in judged.points),
     )
+
+
+def failures(judged: Judged) -> list[tuple[str, str]]:
+    """Each different error in full, behind the points that have it."""
+    found: dict[str, list[str]] = {}
+    for point in judged.points:
+        for row in point.rows:
+            if row["status"] not in RAN:
+                words = place_words(judged.sweep, point.place) or "the only point"
+                found.setdefault(str(row["error"] or row["status"]), []).append(words)
+    return [("; ".join(dict.fromkeys(places)), error) for error, places in found.items()]
 
 
 def swept(sweep: SweepData) -> list[tuple[str, str]]:

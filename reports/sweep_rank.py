@@ -55,16 +55,26 @@ def ranked(points: list[Point], objective: Objective) -> list[Point]:
     Of those whose objective is alike within 1 %, and whose p99 of the time to first token is at most 1.25 times the
     least of them, the one that costs least stands first.
     """
-    ran = [point for point in points if point.mean(objective.column) is not None]
-    ran.sort(key=lambda point: -objective.sign * _value(point, objective.column))
+    ran = _by_objective(points, objective)
+    best = alike_best(points, objective)[:1]
+    return best + [point for point in ran if point not in best]
+
+
+def alike_best(points: list[Point], objective: Objective) -> list[Point]:
+    """Those that may be called best, the cheapest first."""
+    ran = _by_objective(points, objective)
     if not ran:
         return []
     top = _value(ran[0], objective.column)
     alike = [point for point in ran if _alike(_value(point, objective.column), top)]
     least = min(_value(point, TTFT.column) for point in alike)
     alike = [point for point in alike if _value(point, TTFT.column) <= NOT_MUCH_WORSE * least]
-    best = min(alike, key=lambda point: tuple(_rounded(point, column) for column in COSTS))
-    return [best, *(point for point in ran if point is not best)]
+    return sorted(alike, key=lambda point: tuple(_rounded(point, column) for column in COSTS))
+
+
+def _by_objective(points: list[Point], objective: Objective) -> list[Point]:
+    ran = [point for point in points if point.mean(objective.column) is not None]
+    return sorted(ran, key=lambda point: -objective.sign * _value(point, objective.column))
 
 
 def keeps_up(point: Point) -> bool:

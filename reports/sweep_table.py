@@ -80,8 +80,7 @@ def _table(judged: Judged, points: list[Point], left_out: int = 0) -> Table:
         ]
         error = None if point.ran else point.error
         rows.append(TableRow(settings, cells, point in judged.best, error, point))
-    keeps = "keeps up, SLO met" if "slo.met" in sweep.columns else "keeps up"
-    columns = [measure.label for measure in measures] + (["binding limit", keeps] if judges else [])
+    columns = [measure.head for measure in measures] + (["binding limit", "keeps up"] if judges else [])
     return Table([axis.label for axis in sweep.axes], columns, rows, left_out)
 
 

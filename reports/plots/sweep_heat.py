@@ -82,6 +82,8 @@ class Maps:
             self._map(figure, axes, measure)
         if self.limits:
             self._limits(panels[-1])
+            handles, labels = panels[-1].get_legend_handles_labels()
+            figure.legend(handles, labels, loc="outside lower center", ncols=4, handlelength=1.4)
         for axes in panels:
             self._frame(axes)
         panels[-1].set_xlabel(self.across.label)
@@ -112,8 +114,8 @@ class Maps:
         self._failed(axes)
         if not np.isfinite(grid).any():
             return
-        bounds = _bounds(float(np.nanmin(grid)), float(np.nanmax(grid)))
-        colours = colormaps["cividis"].resampled(len(bounds) - 1)
+        bounds = _bounds(float(np.nanmin(grid)), float(np.nanmax(grid)), even=not measure.less_is_better)
+        colours = colormaps["cividis_r" if measure.less_is_better else "cividis"].resampled(len(bounds) - 1)
         norm = BoundaryNorm(bounds, len(bounds) - 1)
         mesh = axes.pcolormesh(np.ma.masked_invalid(grid), cmap=colours, norm=norm, edgecolors="none", zorder=1)
         figure.colorbar(mesh, ax=axes, format=lambda value, _: plain(float(f"{value:.3g}")), fraction=0.06, pad=0.02)
@@ -140,7 +142,6 @@ class Maps:
                 axes.add_patch(look)
         self._failed(axes)
         axes.set_title("what binds")
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.03), handlelength=1.2)
 
     def _failed(self, axes: Axes) -> None:
         from matplotlib.patches import Rectangle
@@ -172,11 +173,11 @@ class Maps:
         axes.spines[:].set_color(INK)
 
 
-def _bounds(low: float, high: float) -> list[float]:
-    """Edges of the colours: even steps, or even ratios where the values span a wide range."""
+def _bounds(low: float, high: float, *, even: bool) -> list[float]:
+    """Edges of the colours: even steps, or else even ratios where the values span a wide range."""
     from matplotlib.ticker import MaxNLocator
 
-    if low > 0 and high / low > WIDE_RANGE:
+    if not even and low > 0 and high / low > WIDE_RANGE:
         ratio = math.log(high / low)
         return [float(f"{low * math.exp(ratio * i / STEPS):.4g}") for i in range(STEPS + 1)]
     if high <= low:

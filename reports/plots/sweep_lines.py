@@ -25,6 +25,9 @@ WIDE_RANGE = 30.0
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 BAND = 0.18
+LEGEND_KEY, LEGEND_CHARACTERS = 8, 76
+"""A line of the legend has room for so many characters; so many of them are a key's."""
+
 PANEL_INCHES = 1.95
 
 
@@ -57,8 +60,12 @@ class Lines:
 
     def size(self) -> tuple[float, float]:
         """Inches."""
-        rows = -(-len(self.series) // 3) if len(self.series) > 1 else 0
+        rows = -(-len(self.series) // self._legend_columns()) if len(self.series) > 1 else 0
         return WIDTH_INCHES, 0.6 + 0.25 * rows + PANEL_INCHES * len(self.measures)
+
+    def _legend_columns(self) -> int:
+        widest = max(len(one.name) for one in self.series) + LEGEND_KEY
+        return max(1, min(len(self.series), LEGEND_CHARACTERS // widest))
 
     def alt_text(self) -> str:
         """The ends of each line and its extremes."""
@@ -94,7 +101,7 @@ class Lines:
             seen = [value for series in self.series for value in self._line(axes, series, measure, places)]
             self._ring(axes, measure, places)
             axes.set_title(measure.label)
-            _scale(axes, seen)
+            _scale(axes, seen, even=not measure.less_is_better)
         bottom = panels[-1]
         ticks = sorted(places.items(), key=lambda pair: pair[1])
         ticks = ticks[:: -(-len(ticks) // MOST_TICKS)]
@@ -106,7 +113,7 @@ class Lines:
         self._failures(panels, places)
         if len(self.series) > 1:
             handles, labels = panels[0].get_legend_handles_labels()
-            figure.legend(handles, labels, loc="outside upper center", ncols=3)
+            figure.legend(handles, labels, loc="outside upper center", ncols=self._legend_columns())
 
     def _line(self, axes: Axes, series: Series, measure: Measure, places: dict[Any, float]) -> list[float]:
         index = self.series.index(series)
@@ -176,9 +183,9 @@ def _at(pair: tuple[Any, float], measure: Measure) -> str:
     return f"{measure.write(pair[1])} at {plain(pair[0])}"
 
 
-def _scale(axes: Axes, seen: list[float]) -> None:
+def _scale(axes: Axes, seen: list[float], *, even: bool) -> None:
     positive = [value for value in seen if value > 0]
-    if positive and len(positive) == len(seen) and max(seen) / min(seen) > WIDE_RANGE:
+    if not even and positive and len(positive) == len(seen) and max(seen) / min(seen) > WIDE_RANGE:
         axes.set_yscale("log")
         axes.minorticks_off()
     else:

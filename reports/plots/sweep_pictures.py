@@ -139,7 +139,9 @@ def _maps(judged: Judged, across: Axis, up: Axis) -> list[Picture]:
     for number, name in enumerate(chosen):
         points = groups[name]
         measures = _there(judged, tuple(dict.fromkeys((objective, TTFT_P99, TPOT_P99))), points)
-        caption = "The framed point is the best. Cells with crosses failed. " + times_from(judged)
+        caption = "Lighter is better; the best point is framed, and crosses mark points that failed. " + times_from(
+            judged
+        )
         if len(groups) > len(chosen) and number == len(chosen) - 1:
             caption += f" {len(groups) - len(chosen)} more maps are left out; the table below has their points."
         title = f"{up.label} and {across.label}" + (f" with {name}" if name else "")
