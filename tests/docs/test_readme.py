@@ -12,10 +12,11 @@ from typer.testing import CliRunner
 from reports.sample_drawings import on_own_ground
 from reports.tables import runs_of
 from simulator.cli import app
-from tests.support import ROOT
+from tests.support import ROOT, SHARED, needs_shared
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"<!-- output of: (.+?) -->\n```text\n(.*?)\n```", README, flags=re.DOTALL)
+RECORDED = re.findall(r"<!-- recorded output of: (.+?) -->\n```text\n(.*?)\n```", README, flags=re.DOTALL)
 SAMPLES = ROOT / "reports" / "samples"
 
 
@@ -48,6 +49,16 @@ def test_shown_output_is_real(command: str, shown: str, tmp_path: Path) -> None:
     more = ["--no-report"] if " run " in command else []
     text, code = printed(command, tmp_path / "out", *more)
     assert code == 0, text
+    missing = starts_of(shown, "\n".join(line.rstrip() for line in text.splitlines()))
+    assert not missing, f"README.md shows what `{command}` does not print:\n{missing[0]}\nIt prints:\n{text}"
+
+
+@needs_shared
+@pytest.mark.slow
+@pytest.mark.parametrize(("command", "shown"), RECORDED, ids=[" ".join(command.split()[:3]) for command, _ in RECORDED])
+def test_shown_output_of_a_long_run_is_real(command: str, shown: str, tmp_path: Path) -> None:
+    text, code = printed(command.replace("../shared", str(SHARED)), tmp_path / "out")
+    assert code in (0, 4), text
     missing = starts_of(shown, "\n".join(line.rstrip() for line in text.splitlines()))
     assert not missing, f"README.md shows what `{command}` does not print:\n{missing[0]}\nIt prints:\n{text}"
 
