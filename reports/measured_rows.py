@@ -91,15 +91,16 @@ def text_lines(names: list[str], results: list[Result], *, label_width: int, val
     """The section of the terminal's table, without its title; empty where nothing was measured."""
     if not was_measured(results):
         return []
-    heads = columns(names)
-    widths = [label_width, *(max(value_width, len(head) + 2) for head in heads[1:])]
+    heads, table = columns(names), rows(results)
+    widths = [label_width]
+    for place, head in enumerate(heads[1:], 1):
+        widths.append(max(value_width, len(head) + 2, *(len(row[place]) + 1 for row in table)))
 
     def line(cells: list[str]) -> str:
         return cells[0].ljust(widths[0]) + "".join(
             cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)
         )
 
-    table = rows(results)
     lines = [line(["", *heads[1:]]), *(line([row[0] + ":", *row[1:]]) for row in table)]
     if any(row[1].endswith(COMPUTED) for row in table):
         lines.append(f"{COMPUTED} computed from the request details; the tool does not state it")

@@ -55,13 +55,18 @@ def statistics(name: str, values_ms: list[float]) -> dict[str, float]:
     if not values_ms or max(values_ms) <= 0:
         return {}
     column = np.array(values_ms, dtype=np.float64)
-    return {
-        f"{statistic}_{name}_ms": float(column.mean() if percent is None else np.percentile(column, percent))
-        for statistic, percent in STATISTICS.items()
-    }
+    with np.errstate(all="ignore"):  # damaged files hold 1e308
+        return {
+            f"{statistic}_{name}_ms": float(column.mean() if percent is None else np.percentile(column, percent))
+            for statistic, percent in STATISTICS.items()
+        }
 
 
 def combined(stated: dict[str, float], computed: dict[str, float]) -> tuple[dict[str, float], tuple[str, ...]]:
-    """The tool's own figures, completed by computed ones, in the order of ``KEYS``; and which are computed."""
+    """The tool's own figures, completed by computed ones, in the order of ``KEYS``; and which are computed.
+
+    What is not above zero and finite was not measured.
+    """
     both = computed | stated
-    return {key: both[key] for key in KEYS if key in both}, tuple(k for k in KEYS if k in computed and k not in stated)
+    kept = {key: both[key] for key in KEYS if key in both and 0 < both[key] < np.inf}
+    return kept, tuple(key for key in kept if key not in stated)

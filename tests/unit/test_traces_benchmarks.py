@@ -74,6 +74,7 @@ def check_details(rows: TraceRows) -> None:
             assert values[key] == pytest.approx(float(value), rel=1e-6), key
 
 
+RATES = ["request_throughput", "output_throughput", "total_token_throughput"]
 NO_TOTALS = {"mean_ttft_ms": None, "median_ttft_ms": None, "p99_ttft_ms": None}
 
 
@@ -94,12 +95,7 @@ def test_what_the_tool_states_comes_first(tmp_path: Path) -> None:
     assert {key: measured.values[key] for key in stated} == stated
     assert not stated.keys() & set(measured.from_details) and "p90_ttft_ms" in measured.from_details
     assert measured.values["request_throughput"] == 0.3 and measured.values["duration"] == 10.0
-    assert list(measured.values)[:4] == [
-        "duration",
-        "request_throughput",
-        "output_throughput",
-        "total_token_throughput",
-    ]
+    assert list(measured.values)[:4] == ["duration", *RATES]
     assert measured.model == "meta-llama/Llama-3.1-8B-Instruct" and measured.tool == "vllm bench serve"
     p50 = load(tmp_path, vllm_result(SERVED, median_ttft_ms=None, p50_ttft_ms=121.0)).measured
     assert p50 is not None and p50.values["median_ttft_ms"] == 121.0
@@ -121,10 +117,12 @@ def test_later_vllm_states_latencies_and_queue_times(tmp_path: Path) -> None:
     [
         ({"start_times": None}, Gamma(4.0, 1.0, rescale_last_arrival=True), None, "no start_times"),
         ({"start_times": None, "burstiness": 0.5}, Gamma(4.0, 0.5, rescale_last_arrival=True), None, "burstiness 0.5"),
+        ({"start_times": None, "burstiness": float("inf")}, Constant(4.0), None, "4 requests/s, constant"),
         ({"start_times": None, "request_rate": "inf"}, AllAtOnce(), None, "all at once"),
         ({"max_concurrency": 3}, Gamma(4.0, 1.0, rescale_last_arrival=True), 3, "queue_times is missing"),
         ({"max_concurrency": 3, "request_rate": "inf"}, ClosedLoop(3), 3, "closed loop of 3"),
         ({"max_concurrency": 3, "request_rate": float("inf")}, ClosedLoop(3), 3, "closed loop of 3"),
+        ({"max_concurrency": 3, "request_rate": None}, ClosedLoop(3), 3, "no usable request_rate"),
     ],
 )
 def test_arrivals_that_are_not_recorded_come_from_the_clients_settings(
@@ -139,6 +137,8 @@ def test_arrivals_that_are_not_recorded_come_from_the_clients_settings(
     if isinstance(law, Gamma):
         assert workload.arrival_ps[-1] == pytest.approx(3 / 4 * PS_PER_S, abs=2)
         assert workload.requested_rate_rps == 4.0 and workload.burstiness == law.burstiness
+    elif isinstance(law, Constant):
+        assert workload.arrival_ps.tolist() == [0, 250 * MS, 500 * MS]
     else:
         assert workload.arrival_ps.tolist() == [0, 0, 0]
 
@@ -198,6 +198,8 @@ def test_pieces_of_several_tokens_and_broken_latencies_are_said(tmp_path: Path) 
     assert nan is not None and nan.values["mean_ttft_ms"] == pytest.approx(65.0) and "1 request with" in nan.notes[0]
     silent = load(tmp_path, vllm_result(GOOD, ttfts=[0.0, 0.0, 0.0], mean_ttft_ms=0.0, median_ttft_ms=0.0)).measured
     assert silent is not None and "mean_ttft_ms" not in silent.values and "median_ttft_ms" not in silent.values
+    endless = load(tmp_path, vllm_result(GOOD, ttfts=[1e308] * 3, itls=None, **NO_TOTALS)).measured
+    assert endless is not None and list(endless.values) == ["duration", *RATES] and endless.from_details == ()
     broken = load(tmp_path, vllm_result(GOOD, mean_ttft_ms=float("nan"))).measured
     assert broken is not None and broken.values["mean_ttft_ms"] == pytest.approx(1000 * 0.2 / 3)
 

@@ -26,10 +26,10 @@ from workloads.workload import PS_PER_S
 
 TOOL = "aiperf"
 _NAMES = {
-    "ttft": "time_to_first_token",
-    "tpot": "inter_token_latency",
-    "itl": "inter_chunk_latency",
-    "e2el": "request_latency",
+    "ttft": ("time_to_first_token", "ttft"),  # the second name is that of the first versions
+    "tpot": ("inter_token_latency",),
+    "itl": ("inter_chunk_latency",),
+    "e2el": ("request_latency",),
 }
 _STATISTICS = {"mean": "avg", "median": "p50", "p90": "p90", "p95": "p95", "p99": "p99"}
 _TOTALS = {
@@ -147,7 +147,8 @@ def _value(metrics: Document, name: str) -> Any:
 
 def _measure(metrics: Document, columns: dict[str, list[float]]) -> None:
     """Adds a record's latencies, ms."""
-    for name, own in _NAMES.items():
+    for name, spellings in _NAMES.items():
+        own = next((one for one in spellings if one in metrics), spellings[0])
         value = _value(metrics, own)
         unit = _UNIT_MS.get(str(part(metrics, own).get("unit", "ms")))
         numbers = [figure(one) for one in (value if isinstance(value, list) else [value])]
@@ -174,8 +175,8 @@ def _throughputs(rows: list[tuple[int, int, int, int, str]], ends_ns: list[int])
 def _stated(totals: Document) -> dict[str, float]:
     """The tool's own figures, ms."""
     found: dict[str, Any] = {key: part(totals, own).get("avg") for key, own in _TOTALS.items()}
-    for name, own in _NAMES.items():
-        metric = part(totals, own)
+    for name, spellings in _NAMES.items():
+        metric = next((part(totals, own) for own in spellings if own in totals), {})
         unit = _UNIT_MS.get(str(metric.get("unit", "ms")))
         for statistic in STATISTICS:
             value = positive(metric.get(_STATISTICS[statistic]))

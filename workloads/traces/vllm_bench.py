@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, TextIO
 
-from workloads.arrivals import AllAtOnce, Arrivals, ClosedLoop, Gamma
+from workloads.arrivals import AllAtOnce, Arrivals, ClosedLoop, Constant, Gamma
 from workloads.errors import WorkloadError
 from workloads.measured import KEYS, LATENCIES, Measured, combined, statistics
 from workloads.traces.bench_json import (
@@ -112,11 +112,15 @@ def _client(result: Document, arrays: dict[str, list[Any]], notes: list[str]) ->
     most = concurrency(result.get("max_concurrency"))
     rate = positive(result.get("request_rate"))
     at_once = result.get("request_rate") in ("inf", float("inf"))
+    if most is not None and not at_once and rate is None:
+        at_once = True
+        notes.append("the file states no usable request_rate: taken as inf, the tool's default")
     ramp = result.get("ramp_up_strategy") is not None
     burstiness = positive(result.get("burstiness")) or 1.0
     law: Arrivals | None = None
     if not ramp and rate is not None:
-        law = Gamma(rate, burstiness, rescale_last_arrival=True)
+        regular = result.get("burstiness") in ("inf", float("inf"))
+        law = Constant(rate) if regular else Gamma(rate, burstiness, rescale_last_arrival=True)
     elif not ramp and at_once:
         law = AllAtOnce() if most is None else ClosedLoop(most)
     if isinstance(law, ClosedLoop):
@@ -129,7 +133,8 @@ def _client(result: Document, arrays: dict[str, list[Any]], notes: list[str]) ->
     if recorded:
         notes.append("arrivals: the recorded times of sending" + ("" if most is None else ", less the client's queue"))
     elif law is not None:
-        drawn = "all at once" if rate is None else f"drawn anew at {rate:g} requests/s with burstiness {burstiness:g}"
+        drawn = "all at once" if rate is None else f"drawn anew at {rate:g} requests/s, {law.kind}"
+        drawn += f" with burstiness {burstiness:g}" if isinstance(law, Gamma) else ""
         why = _QUEUE if "start_times" in arrays else "the file records no start_times"
         notes.append(f"arrivals: {drawn}, as the benchmark's settings say ({why})")
     return ClientSettings(law, most), recorded
