@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from reports.plots.sweep_pictures import times_from
 from reports.sweep_answer import Judged, sweep_answer
+from reports.sweep_reasons import sweep_reasons
 from reports.sweep_table import Table, first_table
 
 LONGEST_ERROR = 170
@@ -23,7 +24,7 @@ def markdown(judged: Judged, drawings: list[dict[str, str]]) -> str:
     if table.has_any:
         notes.append("any: alike whatever the value.")
     lines += [" ".join([*notes, _plain(times_from(judged))]).strip(), ""]
-    for title, sentences in (("Findings", sweep.findings), ("Warnings", sweep.warnings)):
+    for title, sentences in (("Why", [*sweep_reasons(judged), *sweep.findings]), ("Warnings", sweep.warnings)):
         if sentences:
             lines += [f"## {title}", "", *(f"- {_plain(sentence)}" for sentence in sentences), ""]
     for drawing in drawings:

@@ -11,6 +11,7 @@ from reports.sweep_answer import Judged, judge, place_words, sweep_answer, value
 from reports.sweep_data import SweepData, read_sweep
 from reports.sweep_markdown import markdown
 from reports.sweep_points import RAN
+from reports.sweep_reasons import sweep_reasons
 from reports.sweep_table import first_table, whole_table
 from simulator.result_files import write_text
 
@@ -71,7 +72,7 @@ def _render(judged: Judged, drawings: list[dict[str, str]]) -> str:
         table=table,
         whole=whole if table.left_out else None,
         times=times_from(judged),
-        findings=sweep.findings,
+        findings=[*sweep_reasons(judged), *sweep.findings],
         warnings=sweep.warnings,
         assumptions=sweep.assumptions,
         drawings=[drawing | {"svg": Markup(drawing["svg"])} for drawing in drawings],  # our own SVG

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reports.numbers import MISSING
-from reports.sweep_answer import Judged, value_words
+from reports.sweep_answer import Judged, place_words, value_words
 from reports.sweep_measures import IN_TABLE, PREEMPTIONS, TABLE, Measure
 from reports.sweep_points import Point
 from reports.sweep_rank import keeps_up, ranked
@@ -57,11 +57,23 @@ def first_table(judged: Judged) -> Table:
     best = [point for point in order if point in judged.best]
     rest = [point for point in order if point not in best]
     failed = [point for point in judged.points if point.error][:FAILED_ROWS]
-    if len(judged.best) > 1:  # one for each load: in the order of the loads
+    if len(judged.best) > 1:  # one for each load, and of each other choice the last point that keeps up
         best = list(judged.best)[:FEW_ROWS]
-        rest = []
-    chosen = list(dict.fromkeys([*best, *rest[: max(BEST_ROWS - len(best), 0)], *rest[-1:], *failed]))
+        rest = _last_that_keep_up(judged)
+        more = rest
+    else:
+        more = [*rest[: BEST_ROWS - len(best)], *rest[-1:]]
+    chosen = list(dict.fromkeys([*best, *more, *failed]))
     return _table(judged, chosen, len(judged.points) - len(chosen))
+
+
+def _last_that_keep_up(judged: Judged) -> list[Point]:
+    conditions = tuple(axis for axis in judged.sweep.axes if axis.is_condition)
+    found: dict[str, Point] = {}
+    for point in judged.points:
+        if keeps_up(point):
+            found[place_words(judged.sweep, point.place, less=conditions)] = point
+    return [point for point in found.values() if point not in judged.best][:BEST_ROWS]
 
 
 def _table(judged: Judged, points: list[Point], left_out: int = 0) -> Table:

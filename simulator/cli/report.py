@@ -1,4 +1,4 @@
-"""``kvplan report``: redraws the report of a finished run without simulating."""
+"""``kvplan report``: redraws the report of a finished run or sweep without simulating."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from simulator.cli.console import Json, Quiet, print_json
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a finished run.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a finished run or sweep.")],
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Redraws the report of a finished run without simulating."""
+    """Redraws the report of a finished run or sweep without simulating."""
     from reports.page import write_report
+    from reports.sweep_data import is_sweep
+    from reports.sweep_page import write_sweep_report
     from simulator.errors import InputError
 
     try:
-        page = write_report(folder)
+        page = write_sweep_report(folder) if is_sweep(folder) else write_report(folder)
     except OSError as error:
         raise InputError(
             f"cannot be written: {error.strerror or error}",
