@@ -6,16 +6,15 @@ compare. The format is described in data/vllm_golden/README.md.
 
 from __future__ import annotations
 
-import gzip
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from simulator.allocators.pools import KvGroupShape, PagedPool
 from simulator.cluster import simulate
-from simulator.errors import InputError
+from simulator.errors import InputError, KvplanError
 from simulator.pass_recorder import PS_PER_NS, PassRecorder
+from simulator.recorded_case import read_config, read_passes, read_requests
 from simulator.schedule_difference import first_difference
 from simulator.schedulers.config import EngineConfig
 from simulator.step_clock import StepInbox
@@ -47,10 +46,15 @@ def verify_prefix(prefix: str | Path) -> CaseResult:
         InputError: a file of the case is missing or broken.
     """
     prefix = Path(str(prefix).removesuffix(".config.json"))
-    config = _read_json(prefix.with_name(prefix.name + ".config.json"))
-    requests = _read_lines(prefix.with_name(prefix.name + ".requests.jsonl"))
-    ours = replay(config, requests)
-    theirs = _read_lines(prefix.with_name(prefix.name + ".steps.jsonl.gz"))
+    settings = prefix.with_name(prefix.name + ".config.json")
+    config = read_config(settings)
+    requests = read_requests(prefix.with_name(prefix.name + ".requests.jsonl"), by_step=config["clock"] == "step")
+    try:
+        ours = replay(config, requests)
+    except KvplanError as error:  # settings that go ill together: say which case's
+        where = f"{settings}: {error.where}" if error.where else str(settings)
+        raise InputError(error.what, where=where, remedy=error.remedy) from None
+    theirs = read_passes(prefix.with_name(prefix.name + ".steps.jsonl.gz"))
     difference = first_difference(ours.passes, theirs)
     if difference is None:
         return CaseResult(prefix.name, True, f"{prefix.name}: exact, {len(theirs)} passes ({ours.status})")
@@ -65,10 +69,10 @@ def replay(config: dict[str, Any], requests: list[dict[str, Any]]) -> Replay:
         [request["arrival_step"] if by_step else request["arrival_ns"] * PS_PER_NS for request in requests],
         [request["prompt_len"] for request in requests],
         [request["output_len"] for request in requests],
-        priority=[request.get("priority", 0) for request in requests],
+        priority=[request.get("priority") or 0 for request in requests],
         segments=[
-            tuple((stream, start, length) for stream, start, length in request["segments"])
-            if "segments" in request
+            tuple((stream, start, length) for stream, start, length in request["segments"] if length)
+            if request.get("segments") is not None
             else None
             for request in requests
         ],
@@ -114,25 +118,3 @@ def replay(config: dict[str, Any], requests: list[dict[str, Any]]) -> Replay:
 def _groups(config: dict[str, Any]) -> tuple[KvGroupShape, ...]:
     groups = config["kv_groups"] or ()
     return tuple(KvGroupShape(group.get("block_size", config["block_size"]), group.get("window")) for group in groups)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise InputError("no such file", where=str(path), remedy="give the path without .config.json") from None
-    except ValueError as error:
-        raise InputError(f"is not JSON: {error}", where=str(path), remedy="record the case again") from None
-    if not isinstance(data, dict):
-        raise InputError("holds no JSON object", where=str(path), remedy="record the case again")
-    return data
-
-
-def _read_lines(path: Path) -> list[dict[str, Any]]:
-    try:
-        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        return [json.loads(line) for line in raw.splitlines() if line.strip()]
-    except FileNotFoundError:
-        raise InputError("no such file", where=str(path), remedy="keep a case's files together") from None
-    except (ValueError, OSError, EOFError) as error:
-        raise InputError(f"cannot be read: {error}", where=str(path), remedy="record the case again") from None
