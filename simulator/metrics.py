@@ -246,6 +246,17 @@ def _hit_rate(facts: RequestFacts) -> float:
     return ratio(cached, int(facts.prompt_tokens[admitted].sum()))
 
 
+_INT32_BYTES = 4
+
+
+def _table_bytes(log: RunLog) -> int:
+    """Bytes of a replica's block table: int32 [max_num_seqs, ⌈max_model_len / B⌉] as in vLLM; 0 if contiguous."""
+    pool, limits = log.replicas[0].pool, log.limits
+    if pool.kind != "paged" or not limits:
+        return 0
+    return _INT32_BYTES * limits["max_num_seqs"] * -(-limits["max_model_len"] // pool.block_size)
+
+
 def _kv(log: RunLog, use: Occupancy) -> dict[str, Any]:
     """The pool of one replica, and the use of all of them; the peak is that of the fullest replica."""
     pool = log.replicas[0].pool
@@ -262,6 +273,8 @@ def _kv(log: RunLog, use: Occupancy) -> dict[str, Any]:
         "peak_utilization": use.peak_utilization,
         "mean_utilization": ratio(use.held, use.total),
         **use.shares(pool.kind == "contiguous"),
+        "block_table_bytes": _table_bytes(log),
+        "mean_block_table_lookups_per_step": ratio(use.table_slots, use.engine_steps * max(pool.block_size, 1)),
         "evicted_blocks": sum(replica.evicted_blocks for replica in log.replicas),
         "swapped_out_blocks": sum(replica.swapped_out_blocks for replica in log.replicas),
         "swapped_in_blocks": sum(replica.swapped_in_blocks for replica in log.replicas),

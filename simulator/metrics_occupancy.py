@@ -7,6 +7,8 @@ All integrals are over [first arrival, end], in Python integers (token·ps overf
     external = ∫ free slots dt while the head of the queue waits for KV memory (contiguous pools)
     saved    = ∫ slots that sharing saves dt; saved by sharing = saved / (held + saved), for without sharing every
                table would have its own blocks (paper, figure 15)
+    table_slots = Σ over steps of slots (held + saved) of all running requests: by block size, the entries of their
+               block tables, which attention looks up in every step (paged pools)
 
 Requests and sequences that share blocks store the tokens of these once: shared blocks are full, so what is stored
 physically is stored − saved; ``stored`` means that in what follows.
@@ -47,6 +49,7 @@ class Occupancy:
     held: int = 0
     external: int = 0
     saved: int = 0
+    table_slots: int = 0
     total: int = 0
     reservable: int = 0  # Σ min(final, R)·time of contiguous holds
     waiting: int = 0
@@ -109,7 +112,7 @@ def _add_steps(use: Occupancy, replica: ReplicaLog, steps: dict[str, IntColumn])
     )
     use.saved += sum_of_products(steps["saved_slots"], length)
     growth = GrowthMoments.of(replica, steps["growth_at"], k)
-    _add_held(use, steps, growth)
+    _add_held(use, steps, growth, paged=replica.pool.kind == "paged")
     total_slots = replica.pool.total_slots
     peak = int((steps["used_slots"] + growth.block_size * growth.highest(steps["growth_at"], k - 1)).max())
     use.peak_utilization = max(use.peak_utilization, ratio(peak, total_slots))
@@ -121,8 +124,8 @@ def _add_steps(use: Occupancy, replica: ReplicaLog, steps: dict[str, IntColumn])
             use.external += sum_of_products(total_slots - steps["used_slots"][these], length[these])
 
 
-def _add_held(use: Occupancy, steps: dict[str, IntColumn], growth: GrowthMoments) -> None:
-    """Adds ∫ used slots dt.
+def _add_held(use: Occupancy, steps: dict[str, IntColumn], growth: GrowthMoments, *, paged: bool) -> None:
+    """Adds ∫ used slots dt, and what the block tables of each step stand for.
 
     A block of step j is held for the rest of the row, k−j steps: Σ_j b_j · Σ_{i=j}^{k−1} (d + i·g)
     = d·(k·Σb − Σjb) + g/2·(k(k−1)·Σb − Σj²b + Σjb).
@@ -135,6 +138,9 @@ def _add_held(use: Occupancy, steps: dict[str, IntColumn], growth: GrowthMoments
     use.held += sum_of_products(steps["used_slots"], steps["length_ps"]) + size * (
         sum_of_products(d, rest) + sum_of_products(g, slope)
     )
+    if paged:
+        slots = sum_of_products(steps["used_slots"] + steps["saved_slots"], k)
+        use.table_slots += slots + size * sum_of_products(rest)
 
 
 def _reservable(replica: ReplicaLog, end_ps: int) -> int:
