@@ -5,12 +5,10 @@ from __future__ import annotations
 from reports.plots.sweep_pictures import times_from
 from reports.sweep_answer import Judged, sweep_answer
 from reports.sweep_reasons import sweep_reasons
-from reports.sweep_table import Table, first_table
-
-LONGEST_ERROR = 170
+from reports.sweep_table import Table, brief_error, first_table
 
 
-def markdown(judged: Judged, drawings: list[dict[str, str]]) -> str:
+def markdown(judged: Judged, drawings: list[dict[str, str]], warned: list[str]) -> str:
     """The question, the answer, the table, the drawings (as links to their files), then what to know."""
     sweep = judged.sweep
     table = first_table(judged)
@@ -24,7 +22,7 @@ def markdown(judged: Judged, drawings: list[dict[str, str]]) -> str:
     if table.has_any:
         notes.append("any: alike whatever the value.")
     lines += [" ".join([*notes, _plain(times_from(judged))]).strip(), ""]
-    for title, sentences in (("Why", [*sweep_reasons(judged), *sweep.findings]), ("Warnings", sweep.warnings)):
+    for title, sentences in (("Why", [*sweep_reasons(judged), *sweep.findings]), ("Warnings", warned)):
         if sentences:
             lines += [f"## {title}", "", *(f"- {_plain(sentence)}" for sentence in sentences), ""]
     for drawing in drawings:
@@ -41,7 +39,9 @@ def _table(table: Table) -> list[str]:
     lines = [_row([*table.settings, *table.columns])]
     lines.append(_row([":--"] * settings + ["--:"] * len(table.columns)))
     for row in table.rows:
-        cells = [*row.settings, *row.cells] if row.error is None else [*row.settings, f"failed: {_brief(row.error)}"]
+        cells = (
+            [*row.settings, *row.cells] if row.error is None else [*row.settings, f"failed: {brief_error(row.error)}"]
+        )
         cells += [""] * (settings + len(table.columns) - len(cells))
         lines.append(_row([f"**{_plain(cell)}**" if row.best and cell else _plain(cell) for cell in cells]))
     return lines
@@ -56,10 +56,6 @@ def _plain(text: str) -> str:
     for sign in "\\*_`<>|[]":
         text = text.replace(sign, f"\\{sign}")
     return " ".join(text.split())
-
-
-def _brief(error: str) -> str:
-    return error if len(error) <= LONGEST_ERROR else error[: LONGEST_ERROR - 1].rsplit(" ", 1)[0] + " …"
 
 
 def _alt(drawing: dict[str, str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from reports.sweep_data import SweepData, read_sweep
 from reports.sweep_markdown import markdown
 from reports.sweep_points import RAN
 from reports.sweep_reasons import sweep_reasons
-from reports.sweep_table import first_table, whole_table
+from reports.sweep_table import brief_error, first_table, whole_table
 from simulator.result_files import write_text
 
 TEMPLATE = "sweep.html.j2"
@@ -34,7 +35,7 @@ def write_sweep_report(folder: Path) -> Path:
     _remove_old(folder / "plots", {f"{drawing['name']}.svg" for drawing in drawings})
     for drawing in drawings:
         write_text(folder / "plots" / f"{drawing['name']}.svg", drawing["svg"])
-    write_text(folder / "report.md", markdown(judged, drawings))
+    write_text(folder / "report.md", markdown(judged, drawings, warnings(judged.sweep)))
     page = folder / "report.html"
     write_text(page, _render(judged, drawings))
     return page
@@ -73,15 +74,27 @@ def _render(judged: Judged, drawings: list[dict[str, str]]) -> str:
         whole=whole if table.left_out else None,
         times=times_from(judged),
         findings=[*sweep_reasons(judged), *sweep.findings],
-        warnings=sweep.warnings,
+        warnings=warnings(sweep),
         assumptions=sweep.assumptions,
         drawings=[drawing | {"svg": Markup(drawing["svg"])} for drawing in drawings],  # our own SVG
         files=[name for name in FILES if name == "report.md" or (sweep.folder / name).is_file()],
         facts=_facts(sweep),
         failures=failures(judged),
+        brief=brief_error,
         with_slo="slo.met" in sweep.columns,
         replications=max(len(point.rows) for point in judged.points),
     )
+
+
+def warnings(sweep: SweepData) -> list[str]:
+    """Those of the points that no finding of the sweep says already."""
+    found = " ".join(sweep.findings).lower()
+    return [sentence for sentence in sweep.warnings if _clause(sentence) not in found]
+
+
+def _clause(sentence: str) -> str:
+    """``At 3 of 9 points: The backlog grew: latencies ...`` as ``the backlog grew``."""
+    return re.sub(r"^At \d+ of \d+ points(, at most)?: ", "", sentence).split(":")[0].lower()
 
 
 def failures(judged: Judged) -> list[tuple[str, str]]:

@@ -97,6 +97,8 @@ def merged(sweep: SweepData, points: list[Point]) -> list[Point]:
     stay: that is a finding, not a baseline.
     """
     for axis in sweep.axes:
+        if axis.is_condition:
+            continue
         fewer = _merged_along(axis, points)
         if any(point.place[axis.path] is not None for point in fewer):
             points = fewer

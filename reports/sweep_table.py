@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from reports.numbers import MISSING
@@ -15,6 +16,8 @@ ANY = "any"
 FEW_ROWS = 24
 """Up to here the first table holds every point."""
 
+LONGEST_ERROR = 150
+PLACE = re.compile(r"^\S+:\d+:\d+: ")
 BEST_ROWS, FAILED_ROWS = 10, 6
 
 
@@ -42,6 +45,12 @@ class Table:
     def has_any(self) -> bool:
         """Whether some row stands for every value of a setting."""
         return any(ANY in row.settings for row in self.rows)
+
+
+def brief_error(error: str) -> str:
+    """The beginning of an error, without the place in the scenario file; the page has it in full elsewhere."""
+    text = PLACE.sub("", error)
+    return text if len(text) <= LONGEST_ERROR else text[:LONGEST_ERROR].rsplit(" ", 1)[0] + " …"
 
 
 def whole_table(judged: Judged) -> Table:
