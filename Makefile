@@ -6,6 +6,8 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.kvplan-installed
+# By their paths, not their names: an error of a point then names the same place on every machine.
+SWEEPS := $(sort $(wildcard scenarios/sweep-*.yaml))
 PYTEST := $(BIN)/python -m pytest
 # Python with the peer simulator of `make bench`, see tests/bench/peer.py
 PEER_PYTHON ?= .peer-venv/bin/python
@@ -32,11 +34,15 @@ run: $(STAMP)  ## simulate the quickstart scenario and say where its report lies
 	@echo
 	@echo "report: $(CURDIR)/out/quickstart/report.html   (open it in a browser)"
 
-samples: $(STAMP)  ## redraw the pictures of README.md in reports/samples
+samples: $(STAMP)  ## redraw the pictures of README.md and the sweeps' reports in reports/samples
 	@$(BIN)/kvplan run quickstart --quiet --out out/quickstart > /dev/null
 	@$(BIN)/kvplan run seed-capacity --quiet --out out/seed-capacity > /dev/null
 	@$(BIN)/python -m reports.sample_drawings reports/samples \
 	  out/quickstart/plots/memory_split.svg out/seed-capacity/plots/admitted_by_block_size.svg
+	@for path in $(SWEEPS); do \
+	  $(BIN)/kvplan sweep $$path --restart --quiet --allow-missed --out out/$$(basename $$path .yaml) > /dev/null || exit 1; \
+	done
+	@$(BIN)/python -m reports.sweep_samples reports/samples $(SWEEPS:scenarios/%.yaml=out/%)
 
 test: $(STAMP)  ## the tests, in minutes, on all cores
 	@$(PYTEST) -n auto -m "not slow"

@@ -22,6 +22,7 @@ FILES = ("points.csv", "summary.csv", "sweep.json", "report.md", "scenario.yaml"
 
 FOOTER_COLUMNS = ("seed", "calibration", "schema_version")
 MOST_SEEDS = 5
+MOST_PLACES = 4
 
 
 def write_sweep_report(folder: Path) -> Path:
@@ -105,7 +106,12 @@ def failures(judged: Judged) -> list[tuple[str, str]]:
             if row["status"] not in RAN:
                 words = place_words(judged.sweep, point.place) or "the only point"
                 found.setdefault(str(row["error"] or row["status"]), []).append(words)
-    return [("; ".join(dict.fromkeys(places)), error) for error, places in found.items()]
+    return [(_some(list(dict.fromkeys(places))), error) for error, places in found.items()]
+
+
+def _some(places: list[str]) -> str:
+    rest = len(places) - MOST_PLACES
+    return "; ".join(places[:MOST_PLACES]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def swept(sweep: SweepData) -> list[tuple[str, str]]:
