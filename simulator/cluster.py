@@ -11,7 +11,7 @@ from simulator.allocators.content import TokenContent
 from simulator.allocators.pools import PoolConfig, make_cache
 from simulator.clients import Client
 from simulator.engine import Replica
-from simulator.errors import InputError
+from simulator.errors import InputError, KvplanError
 from simulator.inbox import Inbox, make_request
 from simulator.pass_recorder import PassRecorder
 from simulator.request import Request
@@ -95,7 +95,10 @@ def simulate(
         )
     client = None if inboxes else _client(env, workload, engine, fleet, router, seed)
     _watch(fleet, client, progress, len(workload))
-    env.run()
+    try:
+        env.run()
+    except KvplanError as error:  # simpy raises a copy, without the error's place and remedy
+        raise error.__cause__ or error from None
     _close(log, fleet)
     return log
 

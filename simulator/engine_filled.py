@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from simulator.engine_presets import EnginePreset, preset_of, quiet_defaults
+from simulator.engine_presets import WITHOUT_EFFECT, EnginePreset, preset_of, quiet_defaults
 from simulator.engine_settings import EngineSettings, PagedAllocator
 from simulator.kv_groups import KvLayout
 from simulator.memory_settings import Resolved
@@ -72,8 +72,12 @@ def with_sizes(engine: EngineSettings, resolved: Resolved) -> EngineSettings:
 def engine_config(
     engine: EngineSettings, layout: KvLayout, gpu: GpuSpec | None, seed: int
 ) -> tuple[EngineConfig, list[str]]:
-    """What the scheduler is told, and what was assumed for it; ``engine`` has no gap left."""
+    """What the scheduler is told, and what was assumed for it; ``engine`` has no gap left.
+
+    A value that says what the preset does anyway changes nothing: the scheduler is not told of it.
+    """
     shared = {f.name for f in fields(EngineConfig)} & {f.name for f in fields(EngineSettings)}
+    shared -= WITHOUT_EFFECT.keys() - preset_of(engine).keys
     given = {name: getattr(engine, name) for name in shared if getattr(engine, name) is not None}
     if given.get("prefix_cache_retention_interval") == "none":
         given["prefix_cache_retention_interval"] = None

@@ -106,7 +106,9 @@ def run(built: Built, *, stepwise: bool = False, progress: Progress | None = Non
     """
     try:
         return _simulate(built, stepwise, progress)
-    except DoesNotFitError:  # not even an empty pool takes one block
+    except DoesNotFitError as error:
+        if error.where is not None:  # a run that ran into a wall, not a pool that takes nothing
+            raise
         raise unserved_error(built.deployment, built.workload) from None
     except (OverflowError, StructError):
         raise InputError(

@@ -11,6 +11,7 @@ from simulator.allocators.content import TokenContent
 from simulator.allocators.pools import ContiguousPool, PagedPool, make_cache
 from simulator.deployment import Deployment
 from simulator.errors import DoesNotFitError, InputError, KvplanError
+from simulator.schedulers.servable import prefilled_at_once
 from workloads.workload import Workload
 
 if TYPE_CHECKING:
@@ -28,12 +29,20 @@ def unserved_error(deployment: Deployment, workload: Workload) -> KvplanError:
     short = workload.prompt_tokens < engine.max_model_len
     final = np.minimum(workload.prompt_tokens + workload.output_tokens, engine.max_model_len)[short]
     smallest, largest = int(final.min()), int(final.max())
-    if not engine.enable_chunked_prefill and smallest - 1 > engine.max_num_batched_tokens:
+    at_once = prefilled_at_once(engine, workload.prompt_tokens[short], final - 1)
+    if int(at_once.min()) > engine.max_num_batched_tokens:
         return InputError(
-            f"no request can be served: each has {smallest - 1} tokens or more to prefill at once, and "
+            f"no request can be served: each has {at_once.min()} tokens or more to prefill at once, and "
             f"max_num_batched_tokens is {engine.max_num_batched_tokens}",
             where="engine.max_num_batched_tokens",
             remedy=f"set enable_chunked_prefill: true, or max_num_batched_tokens: {largest} or more",
+        )
+    if workload.sequences is not None and int(workload.sequences.min()) > engine.running_limit:
+        return InputError(
+            f"no request can be served: each asks for {workload.sequences.min()} sequences or more at once, and "
+            f"max_num_seqs is {engine.max_num_seqs}",
+            where="engine.max_num_seqs",
+            remedy=f"set max_num_seqs: {workload.sequences.max()} or more",
         )
     pool = deployment.pool
     held = f"reserves a run of {engine.max_model_len} tokens at most" if isinstance(pool, ContiguousPool) else "grows"

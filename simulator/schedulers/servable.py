@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from simulator.allocators.kv_cache import KvCache
 from simulator.request import Request
 from simulator.schedulers.config import EngineConfig
+from workloads.workload import IntColumn
 
 if TYPE_CHECKING:
     from simulator.allocators.sequence_kv import SequenceKv
+
+IntOrColumn = TypeVar("IntOrColumn", int, IntColumn)
+
+
+def prefilled_at_once(config: EngineConfig, prompt_tokens: IntOrColumn, final_tokens: IntOrColumn) -> IntOrColumn:
+    """Tokens that one step may have to take whole; 0 where prompts are cut, or may exceed the budget.
+
+    Who is preempted computes its outputs again with its prompt. TensorRT-LLM preempts under max_utilization alone.
+    The first prompt of a step may be longer than the budget in Orca, and in SGLang with chunked prefill off.
+    """
+    policy = config.policy
+    if config.enable_chunked_prefill or policy.kind in ("sglang", "iteration-level"):
+        return final_tokens * 0
+    if policy.kind == "trtllm" and policy.capacity_scheduler_policy != "max_utilization":
+        return prompt_tokens
+    return final_tokens
 
 
 class Servable:
@@ -40,9 +57,10 @@ class Servable:
             )
         if config.on_unservable == "faithful":
             return None
-        if not config.enable_chunked_prefill and request.final_tokens > config.max_num_batched_tokens:
+        at_once = prefilled_at_once(config, request.prompt_tokens, request.final_tokens)
+        if at_once > config.max_num_batched_tokens:
             return (
-                f"{request.final_tokens} tokens may have to be prefilled at once, "
+                f"{at_once} tokens may have to be prefilled at once, "
                 f"max_num_batched_tokens is {config.max_num_batched_tokens} and chunked prefill is off"
             )
         if request.sequences > 1:

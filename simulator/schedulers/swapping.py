@@ -81,10 +81,17 @@ class Swapping(FirstCome):
             self.plan.swap_fallbacks += 1
             self.plan.irregular = True
             return False
+        what = f"a request of {request.sequences} sequences is preempted; vLLM v0 can only swap it out, and "
+        if mode == "recompute":
+            raise DoesNotFitError(
+                f"{what}preemption_mode is recompute",
+                where="engine.preemption_mode",
+                remedy="set preemption_mode: auto",
+            )
         raise DoesNotFitError(
-            f"a request of {request.sequences} sequences is preempted; vLLM v0 can only swap it out, and "
-            f"{self.kv.cpu_free} of {self.kv.cpu_blocks} blocks of the CPU's pool are free (preemption_mode {mode})",
-            remedy="give the CPU's pool as many blocks as the GPU's, and leave preemption_mode at auto",
+            f"{what}{self.kv.cpu_free} of {self.kv.cpu_blocks} blocks of the CPU's pool are free",
+            where="engine.swap_space",
+            remedy=f"raise swap_space until it holds {self.kv.usable_blocks} blocks, as many as the GPU",
         )
 
     def _last_token_ps(self, request: Request, step: int, now_ps: int) -> int:

@@ -8,13 +8,17 @@ from typing import get_args
 import pytest
 
 from simulator.allocators.pools import ContiguousPool, KvGroupShape, PagedPool
+from simulator.cluster import simulate
 from simulator.deployment import Deployment, build_deployment
 from simulator.document import Document
-from simulator.engine_presets import COMMON, PRESETS, preset_of, presets_that_know
+from simulator.engine_presets import COMMON, PRESETS, WITHOUT_EFFECT, preset_of, presets_that_know
 from simulator.engine_settings import EngineSettings, Preset
+from simulator.run_log import Status
 from simulator.scenario_bind import bind
 from simulator.scenario_settings import ScenarioSettings
 from simulator.schedulers.policies import IterationLevelPolicy, SglangPolicy, TrtLlmPolicy, VllmV0Policy, VllmV1Policy
+from simulator.step_time.linear import LinearStepTime
+from workloads.workload import Workload
 
 GIB = 1 << 30
 WORKLOAD = {
@@ -114,3 +118,31 @@ def test_the_largest_context_is_what_the_pool_holds() -> None:
     hybrid = deployed("gpt-oss-20b", **pool, max_num_batched_tokens=512, max_num_seqs=64).engine.max_model_len
     window = (128 - 1 + 512 + 15) // 16 + 1
     assert hybrid == (800 - window) * 16
+
+
+@pytest.mark.parametrize("preset", get_args(Preset))
+def test_a_value_that_says_what_a_preset_does_anyway_changes_nothing(preset: str) -> None:
+    stated = {key: value for key, value in WITHOUT_EFFECT.items() if key not in PRESETS[preset].keys}
+    assert deployed(preset=preset, **stated).engine == deployed(preset=preset).engine
+
+
+@pytest.mark.parametrize(
+    ("engine", "served"),
+    [
+        ({"preset": "vllm", "enable_chunked_prefill": False}, 1),
+        ({"preset": "vllm-v0"}, 1),
+        ({"preset": "trtllm"}, 2),  # nobody is preempted: a prompt is computed once, without outputs
+        ({"preset": "trtllm", "capacity_scheduler_policy": "max_utilization"}, 1),
+        ({"preset": "sglang", "enable_chunked_prefill": False}, 3),
+        ({"preset": "orca-max"}, 3),
+        ({"preset": "orca-oracle", "enable_chunked_prefill": False}, 3),
+        ({"preset": "fastertransformer", "enable_chunked_prefill": False}, 3),
+    ],
+)
+def test_whose_token_budget_turns_a_request_away(engine: dict[str, object], served: int) -> None:
+    """Prompts of 50, 60 and 70 tokens, 10 tokens of output each, and a budget of 64."""
+    made = deployed(max_model_len=128, max_num_seqs=4, max_num_batched_tokens=64, **engine)
+    load = Workload.from_columns([0, 0, 0], [50, 60, 70], [10, 10, 10])
+    log = simulate(load, made.engine, made.pool, LinearStepTime(10**9, 0, 0), max_steps=1000)
+    assert log.status == "ok"
+    assert log.request_columns()["status"].tolist().count(Status.FINISHED) == served

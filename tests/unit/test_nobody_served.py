@@ -44,6 +44,8 @@ CASES = [
     (3, ["engine.num_gpu_blocks_override=9", "model=gpt-oss-20b"]),
     (2, ["engine.enable_chunked_prefill=false", "engine.max_num_batched_tokens=64", "engine.max_num_seqs=4"]),
     (2, ["engine.max_model_len=100"]),
+    (2, ["engine.preset=trtllm", "engine.max_num_batched_tokens=64", "engine.max_num_seqs=4"]),
+    (2, ["engine.preset=vllm-v0", "workload.n=9", "engine.max_num_seqs=8"]),
 ]
 
 
@@ -94,3 +96,24 @@ def test_admission_compares_the_block_sizes_that_a_small_pool_has_room_for(tmp_p
     points = {p["block_size"]: p for p in result["by_block_size"]["points"] if p["layout"] == "paged"}
     assert list(points) == [1, 2, 4, 8, 16, 32, 64]  # of 144 slots; at 128 the only block is the null block
     assert points[16]["admitted"] == result["admitted"]
+
+
+GROUPS = ["engine.preset=vllm-v0", "engine.num_gpu_blocks_override=24", "workload.n=4", "engine.watermark=0"]
+
+
+@pytest.mark.parametrize(
+    ("patch", "where", "remedy"),
+    [
+        ("engine.preemption_mode=recompute", "engine.preemption_mode", "set preemption_mode: auto"),
+        ("engine.swap_space=0", "engine.swap_space", "raise swap_space until it holds 24 blocks"),
+    ],
+)
+def test_a_group_that_cannot_be_swapped_out_is_no_small_pool(
+    tmp_path: Path, patch: str, where: str, remedy: str
+) -> None:
+    assert run(tmp_path, GROUPS).exit_code == 0
+    stopped = run(tmp_path, [*GROUPS, patch], "--json")
+    assert stopped.exit_code == 3
+    error = json.loads(stopped.stdout)["error"]
+    assert where in error["where"] and remedy in error["remedy"]
+    assert "4 sequences is preempted" in error["what"]
