@@ -87,7 +87,7 @@ def _effect(rows: list[Row], axis: AxisValues, others: list[str]) -> str | None:
     what = "anything at all" if same_inside else "throughput, latency or preemptions"
     if flat[0].get("mode") == "admission":
         what = "how many requests are admitted"
-    if path.endswith("block_size") and all(row.get("labels.allocator") == "contiguous" for row in flat):
+    if same_inside and path.endswith("block_size") and all(row.get("labels.allocator") == "contiguous" for row in flat):
         return f"{path} does not change {what}: a contiguous cache has no blocks."
     scope = (
         f"{path} does not change {what} ({listed})"
