@@ -1,4 +1,4 @@
-"""What tests of ``kvplan sweep`` share: a short scenario, a runner without processes, and what a sweep leaves behind."""
+"""What tests of ``kvplan sweep`` share: a short scenario, a runner without processes, what a sweep leaves behind."""
 
 from __future__ import annotations
 
