@@ -50,11 +50,11 @@ class Measured:
     differs: tuple[str, ...] = ()
 
 
-def statistics(name: str, values_ms: list[float]) -> dict[str, float]:
+def statistics(name: str, values_ms: list[float] | FloatColumn) -> dict[str, float]:
     """The statistics of one latency; empty where it was not measured (a tool without streaming writes zeros)."""
-    if not values_ms or max(values_ms) <= 0:
+    column = np.asarray(values_ms, dtype=np.float64)
+    if len(column) == 0 or column.max() <= 0:
         return {}
-    column = np.array(values_ms, dtype=np.float64)
     with np.errstate(all="ignore"):  # damaged files hold 1e308
         return {
             f"{statistic}_{name}_ms": float(column.mean() if percent is None else np.percentile(column, percent))

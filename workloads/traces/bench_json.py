@@ -7,7 +7,10 @@ import math
 from collections.abc import Iterable
 from typing import Any, TextIO
 
+import numpy as np
+
 from workloads.errors import WorkloadError
+from workloads.measured import FloatColumn
 
 Document = dict[str, Any]
 
@@ -75,6 +78,15 @@ def figure(value: Any) -> float | None:
     except OverflowError:
         return None
     return number if math.isfinite(number) else None
+
+
+def finite_column(values: Any) -> FloatColumn | None:
+    """A list of finite numbers, or None."""
+    try:
+        column = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return column if isinstance(values, list) and column.ndim == 1 and np.isfinite(column).all() else None
 
 
 def positive(value: Any) -> float | None:

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 from typing import Any, TextIO
 
+import numpy as np
+
 from workloads.arrivals import AllAtOnce, Arrivals, ClosedLoop, Constant, Gamma
 from workloads.errors import WorkloadError
-from workloads.measured import KEYS, LATENCIES, Measured, combined, statistics
+from workloads.measured import KEYS, LATENCIES, FloatColumn, Measured, combined, statistics
 from workloads.traces.bench_json import (
     Document,
     concurrency,
     documents,
     figure,
+    finite_column,
     positive,
     positives,
     rows_word,
@@ -154,27 +157,28 @@ def _measured(result: Document, arrays: dict[str, list[Any]], good: list[int]) -
 
 def _computed(arrays: dict[str, list[Any]], good: list[int]) -> tuple[dict[str, float], list[str]]:
     """Statistics by vLLM's formulas from the arrays that are there, ms; and what is wrong with them."""
-    columns: dict[str, list[float]] = {name: [] for name in LATENCIES}
+    columns: dict[str, list[float]] = {name: [] for name in ("ttft", "tpot", "e2el")}
+    pooled: list[FloatColumn] = []
     broken = 0
     for row in good:
         ttft = figure(arrays["ttfts"][row]) if "ttfts" in arrays else None
-        listed = arrays["itls"][row] if "itls" in arrays else None
-        gaps = [figure(gap) for gap in listed] if isinstance(listed, list) else [None]
-        known = [1000 * gap for gap in gaps if gap is not None]
-        whole = len(known) == len(gaps)
-        broken += ("ttfts" in arrays and ttft is None) or ("itls" in arrays and not whole)
+        gaps = finite_column(arrays["itls"][row]) if "itls" in arrays else None
+        broken += ("ttfts" in arrays and ttft is None) or ("itls" in arrays and gaps is None)
         latency = figure(arrays["latencies"][row]) if "latencies" in arrays else None
-        if latency is None and ttft is not None and whole:
-            latency = ttft + sum(known) / 1000
+        if gaps is not None:
+            pooled.append(1000 * gaps)
+            if latency is None and ttft is not None:
+                latency = ttft + float(gaps.sum())
         if ttft is not None:
             columns["ttft"].append(1000 * ttft)
-        columns["itl"] += known if whole else []
         if latency is not None:
             columns["e2el"].append(1000 * latency)
             if ttft is not None and (output := int(arrays["output_lens"][row])) > 1:
                 columns["tpot"].append(1000 * (latency - ttft) / (output - 1))
-    notes = [f"{rows_word(broken)} with a latency that is not a number: left out of the measured latencies"]
     found = {key: value for name, column in columns.items() for key, value in statistics(name, column).items()}
+    if pooled:
+        found |= statistics("itl", np.concatenate(pooled))
+    notes = [f"{rows_word(broken)} with a latency that is not a number: left out of the measured latencies"]
     return found, notes if broken else []
 
 
