@@ -37,6 +37,11 @@ def _with_samples(workload: Workload, deployment: Deployment) -> Workload:
             where="workload.beam_width",
             remedy="set beam_width: 1 and n, or use preset: vllm-v0" if clock else "set beam_width: 1 and n",
         )
+    return one_request_each(workload, preset)
+
+
+def one_request_each(workload: Workload, preset: str) -> Workload:
+    """Every answer that a request asks for as a request of its own, and said so."""
     note = f"each of a request's n answers is a request of its own ({preset} knows no groups), and counted as one"
     return replace(expand_samples(workload), notes=(*workload.notes, note))
 

@@ -119,12 +119,18 @@ def _of_scenario(name: str, patches: list[str]) -> dict[str, Found]:
     from simulator.deployment import find_model_spec
     from simulator.random_streams import Streams
     from simulator.scenario import load_scenario
+    from simulator.scenario_workload import one_request_each
     from workloads.build import build_workload
     from workloads.errors import WorkloadError
 
     loaded = load_scenario(name, patches)
     scenarios = loaded.variants or {"": loaded.scenario}
-    asked: list[Any] = [(each.settings.workload, each.settings.seed) for each in scenarios.values()]
+    # vLLM v0 serves the answers that a request asks for as a group; for the others each is a request.
+    grouped = {name: each.settings.engine.preset == "vllm-v0" for name, each in scenarios.items()}
+    asked: list[Any] = [
+        (each.settings.workload, each.settings.seed, each.settings.workload.n > 1 and grouped[name])
+        for name, each in scenarios.items()
+    ]
     held: list[Any] = [(each.settings.model, each.settings.engine.kv_cache_dtype) for each in scenarios.values()]
     if all(one == asked[0] for one in asked):
         scenarios = {"": next(iter(scenarios.values()))}
@@ -136,6 +142,8 @@ def _of_scenario(name: str, patches: list[str]) -> dict[str, Found]:
             workload = build_workload(settings.workload, Streams(settings.seed))
         except WorkloadError as error:
             raise scenario.located(error) from None
+        if workload.sequences is not None and settings.workload.beam_width == 1 and not grouped[label]:
+            workload = one_request_each(workload, settings.engine.preset)
         model = find_model_spec(settings.model) if one_model and settings.model else None
         made[label] = Found(workload, name, model, settings.engine.kv_cache_dtype)
     return made

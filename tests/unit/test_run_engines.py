@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from reports.style import line
+from simulator.cli import app
 from simulator.deployment import build_deployment
 from simulator.scenario import load_scenario
 from tests.running import SCENARIO, Run, result_of, runs_in, same_bytes
@@ -167,3 +169,16 @@ def test_quickstart_s_settings_are_taken_by_every_preset(preset: str) -> None:
     """Values that say what a system does anyway (no async scheduling, fcfs) are no error under it."""
     loaded = load_scenario("quickstart", ["variants=null", f"engine.preset={preset}"])
     assert build_deployment(loaded.scenario.settings).settings.engine.preset == preset
+
+
+def test_no_server_hits_more_than_the_infinite_cache_of_its_workload(run: Run, tmp_path: Path) -> None:
+    """Each of 3 answers looks its prompt up; where memory never ends, what is served is the ideal."""
+    asked = ("--set", SHARED_PREFIX, "--set", "workload.n=3", "--set", "engine.num_gpu_blocks_override=20000")
+    assert run(*asked).exit_code == 0
+    words = ["workload", str(tmp_path / "chat.yaml"), "--prefix-cache", "--json", *asked]
+    facts = json.loads(CliRunner().invoke(app, words).stdout)
+    served = result_of(tmp_path / "out")
+    assert facts["rows"] == served["num_prompts"] == 180
+    assert facts["prefix_cache"]["ideal_token_hit_rate"] == pytest.approx(served["prefix_cache_hit_rate"], abs=1e-12)
+    groups = json.loads(CliRunner().invoke(app, [*words[:2], *words[3:], "--set", "engine.preset=vllm-v0"]).stdout)
+    assert groups["rows"] == 60
