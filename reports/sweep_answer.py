@@ -142,10 +142,14 @@ def _price(judged: Judged, best: Point) -> str:
     """What the best costs beside points that deliver at least half as much."""
     column = judged.objective.column
     top = best.mean(column) or 0.0
+    conditions = [axis.path for axis in judged.sweep.axes if axis.is_condition]
     rivals = [
         point
         for point in judged.points
-        if point is not best and (v := point.mean(column)) is not None and (v >= WORTH_COMPARING * top or top == 0)
+        if point is not best
+        and all(point.place[path] == best.place[path] for path in conditions)
+        and (v := point.mean(column)) is not None
+        and (v >= WORTH_COMPARING * top or top == 0)
     ]
     found: list[str] = []
     for measure in TELLING_COSTS:
@@ -178,7 +182,9 @@ def _by_load(judged: Judged, load: Axis) -> str:
     words = f"{_capital(' and '.join(top))} carr{'ies' if len(top) == 1 else 'y'} most: "
     words += f"up to {load.label} {plain(carried[order[0]])}{slo}"
     rest = [f"{name} {plain(carried[name])}" if carried[name] else f"{name} none of them" for name in order[len(top) :]]
-    return words + (f", where the others carry {_listed(rest)}" if rest else "") + "."
+    words += f", where the others carry {_listed(rest)}" if rest else ""
+    at_most = next((point for point in judged.best if point.place[load.path] == carried[order[0]]), None)
+    return f"{words}; there, {_price(judged, at_most)}." if rest and at_most is not None else f"{words}."
 
 
 def _by_conditions(judged: Judged, conditions: list[Axis]) -> str:

@@ -20,6 +20,7 @@ class Measure:
         factor: from the columns' unit to the drawn one, such as 100 for a share in %.
         write: the value in the columns' unit, as text.
         heading: short words for the head of a table's column.
+        none_at_zero: 0 says that there is no such thing, as a contiguous cache has no block table.
     """
 
     columns: tuple[str, ...]
@@ -29,11 +30,13 @@ class Measure:
     factor: float = 1.0
     heading: str = ""
     less_is_better: bool = False
+    none_at_zero: bool = False
 
     def value(self, point: Point) -> float | None:
         """In the columns' unit; None where the point has none of them."""
         found = [value for column in self.columns if (value := point.mean(column)) is not None]
-        return sum(found) if found else None
+        total = sum(found) if found else None
+        return None if self.none_at_zero and total == 0 else total
 
     def half_width(self, point: Point) -> float | None:
         """Of the 95 % interval over replications; of a sum nobody knows it."""
@@ -98,13 +101,14 @@ WASTE = Measure(
     "reserved or wasted",
 )
 PEAK = Measure(("kv.peak_utilization",), "KV pool in use, at most", "% of the pool", percent, 100.0)
-TABLE = Measure(("kv.block_table_bytes",), "block table", "KiB", size_of, 1 / KIB, "block table", True)
+TABLE = Measure(("kv.block_table_bytes",), "block table", "KiB", size_of, 1 / KIB, "block table", True, True)
 LOOKUPS = Measure(
     ("kv.mean_block_table_lookups_per_step",),
     "block table entries read in a step, mean",
     "",
     short,
     less_is_better=True,
+    none_at_zero=True,
 )
 COST = Measure(("usd_per_million_output_tokens",), "cost per million output tokens", "USD", fixed)
 

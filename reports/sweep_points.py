@@ -90,32 +90,40 @@ def points_of(sweep: SweepData) -> list[Point]:
 
 
 def merged(sweep: SweepData, points: list[Point]) -> list[Point]:
-    """The points without those that come out alike under every value of a setting that they do not feel.
+    """The points without those of a baseline that does not feel a numeric setting.
 
     A contiguous cache has no block size (its pool is cut to whole blocks, which is next to nothing): its rows for 1, 2,
-    4, ... become one point whose ``place`` has None there, a level line. Where no point at all feels the setting, all
-    stay: that is a finding, not a baseline.
+    4, ... become one point whose ``place`` has None there, a level line. A baseline is one variant (or GPU, or another
+    setting without a scale) that comes out alike everywhere; where all do, all points stay: that is a finding.
     """
     for axis in sweep.axes:
-        if axis.is_condition:
-            continue
-        fewer = _merged_along(axis, points)
-        if any(point.place[axis.path] is not None for point in fewer):
-            points = fewer
+        if axis.numeric and not axis.is_condition:
+            points = _merged_along(axis, [one.path for one in sweep.axes if not one.numeric], points)
     return points
 
 
-def _merged_along(axis: Axis, points: list[Point]) -> list[Point]:
+def _merged_along(axis: Axis, names: list[str], points: list[Point]) -> list[Point]:
     groups: dict[tuple[Any, ...], list[Point]] = {}
     for point in points:
         groups.setdefault(tuple(v for path, v in point.place.items() if path != axis.path), []).append(point)
-    out = []
+    feels: dict[tuple[Any, ...], bool] = {}
     for group in groups.values():
-        whole = len(group) == len(axis.values) and all(_is_alike(group[0], point) for point in group[1:])
-        out += [Point(group[0].place | {axis.path: None}, group[0].rows)] if whole else group
-    order = {id(point): number for number, point in enumerate(points)}
-    first = {id(point.rows[0]): order[id(point)] for point in points}
-    return sorted(out, key=lambda point: first[id(point.rows[0])])
+        alike = len(group) == len(axis.values) and all(_is_alike(group[0], point) for point in group[1:])
+        key = tuple(group[0].place[name] for name in names)
+        feels[key] = feels.get(key, False) or not alike
+    if not any(feels.values()):
+        return points
+    out: list[Point] = []
+    seen: set[tuple[Any, ...]] = set()
+    for point in points:
+        if feels[tuple(point.place[name] for name in names)]:
+            out.append(point)
+            continue
+        place = point.place | {axis.path: None}
+        if tuple(place.values()) not in seen:
+            seen.add(tuple(place.values()))
+            out.append(Point(place, point.rows))
+    return out
 
 
 def _is_alike(one: Point, other: Point) -> bool:

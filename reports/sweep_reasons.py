@@ -27,11 +27,15 @@ def _beside_the_worst(judged: Judged) -> list[str]:
     if not pairs:
         return []
     _, best, worst = max(pairs, key=lambda pair: pair[0])
-    parts = [f"{RUNNING.text(best)} requests run at once on average, against {RUNNING.text(worst)}"]
-    if WASTE.value(best) is not None and WASTE.value(worst) is not None:
+    parts = []
+    if RUNNING.text(best) != RUNNING.text(worst):
+        parts.append(f"{RUNNING.text(best)} requests run at once on average, against {RUNNING.text(worst)}")
+    if WASTE.value(best) is not None and WASTE.text(best) != WASTE.text(worst):
         parts.append(f"{WASTE.text(best)} of the KV pool is reserved or wasted, against {WASTE.text(worst)}")
     if PREEMPTIONS.value(best) or PREEMPTIONS.value(worst):
         parts.append(f"there are {PREEMPTIONS.text(best)} preemptions, against {PREEMPTIONS.text(worst)}")
+    if not parts:
+        return []
     names = f"With {place_words(judged.sweep, best.place)} beside {place_words(judged.sweep, worst.place)}"
     return [f"{names}: {'; '.join(parts)}."]
 

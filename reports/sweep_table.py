@@ -16,6 +16,7 @@ ANY = "any"
 FEW_ROWS = 24
 """Up to here the first table holds every point."""
 
+MOST_LOADS = 12
 LONGEST_ERROR = 150
 PLACE = re.compile(r"^\S+:\d+:\d+: ")
 BEST_ROWS, FAILED_ROWS = 10, 6
@@ -67,7 +68,7 @@ def first_table(judged: Judged) -> Table:
     rest = [point for point in order if point not in best]
     failed = [point for point in judged.points if point.error][:FAILED_ROWS]
     if len(judged.best) > 1:  # one for each load, and of each other choice the last point that keeps up
-        best = list(judged.best)[:FEW_ROWS]
+        best = judged.best[:: -(-len(judged.best) // MOST_LOADS)]
         rest = _last_that_keep_up(judged)
         more = rest
     else:

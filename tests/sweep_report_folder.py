@@ -70,7 +70,9 @@ def block_sizes(folder: Path) -> Path:
     def formula(place: Mapping[str, Any]) -> Row:
         size = place["engine.block_size"]
         if place["variant"] == "max":
-            return {"output_throughput": 10.0, "kv.reserved_share": 0.1, "kv.internal_fragmentation_share": 0.8}
+            table = {"kv.block_table_bytes": 0, "kv.mean_block_table_lookups_per_step": 0.0}  # it has none
+            shares = {"kv.reserved_share": 0.1, "kv.internal_fragmentation_share": 0.8}
+            return {"output_throughput": 10.0, **shares, **table}
         return {
             "output_throughput": delivered[size],
             "mean_running": 40.0,

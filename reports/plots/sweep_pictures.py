@@ -139,12 +139,16 @@ def _maps(judged: Judged, across: Axis, up: Axis) -> list[Picture]:
     for number, name in enumerate(chosen):
         points = groups[name]
         measures = _there(judged, tuple(dict.fromkeys((objective, TTFT_P99, TPOT_P99))), points)
+        level = [m for m in measures if m is not objective and len({m.text(p) for p in points if p.ran}) == 1]
+        measures = tuple(measure for measure in measures if measure not in level)
         caption = "Lighter is better; the best point is framed, and crosses mark points that failed. " + times_from(
             judged
         )
+        for measure in level:
+            caption += f" The {measure.title} is {measure.text(points[0])} ms everywhere."
         if len(groups) > len(chosen) and number == len(chosen) - 1:
             caption += f" {len(groups) - len(chosen)} more maps are left out; the table below has their points."
-        title = f"{up.label} and {across.label}" + (f" with {name}" if name else "")
+        title = f"The grid of {across.label} and {up.label}" + (f" with {name}" if name else "")
         limits = bool(judged.sweep.only("binding_limit")) and "admitted" not in judged.sweep.columns
         key = f"sweep_map_{number}" if len(chosen) > 1 else "sweep_map"
         marked = tuple(judged.best)

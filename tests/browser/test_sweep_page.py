@@ -79,7 +79,7 @@ def test_what_a_person_reads_first_is_the_answer_then_the_table_then_why(browser
     best = page.locator("#points tr.best").inner_text()
     assert best.split()[:3] == ["paged", "32", "best"]
     assert page.locator("#points tbody tr").count() == 10
-    assert "calibration default" in page.locator("#points caption").inner_text()
+    assert "calibration default" in page.locator("#points .note >> nth=0").inner_text()
     assert "calibration default" in page.locator("#sweep_latency figcaption").inner_text()
     assert page.locator("#warnings li").all_inner_texts() == [
         "At 3 of 18 points, at most: 3 preemptions: 5 tokens were computed again."

@@ -138,7 +138,7 @@ def test_answer_to_a_load_names_how_much_each_choice_carries(tmp_path: Path) -> 
     judged = judge(sweep)
     assert sweep_answer(judged)[0] == (
         "Paged carries most: up to rate_rps 4 without a growing backlog, where the others carry max 1 and pow2 none of "
-        "them."
+        "them; there, no point that delivers nearly as much is cheaper."
     )
     assert [point.place[LOAD] for point in judged.best] == [1, 2, 4, 8]
     assert {point.place["variant"] for point in judged.best} == {"paged"}
@@ -308,3 +308,16 @@ def test_kvplan_report_redraws_a_sweep(tmp_path: Path) -> None:
 def _hashes(folder: Path) -> dict[str, str]:
     files = [folder / "report.html", folder / "report.md", *sorted((folder / "plots").iterdir())]
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def test_points_of_a_grid_stay_where_one_of_its_settings_matters_little(tmp_path: Path) -> None:
+    """One sequence at a time feels no token budget; its cells must not leave the map."""
+    axes = {"engine.max_num_seqs": [1, 64], "engine.max_num_batched_tokens": [512, 1024]}
+    feel = {1: 0.0, 64: 1.0}
+
+    def formula(place: Mapping[str, Any]) -> dict[str, Any]:
+        more = feel[place["engine.max_num_seqs"]] * place["engine.max_num_batched_tokens"]
+        return {"output_throughput": 100.0 + more}
+
+    sweep = read_sweep(write_sweep(tmp_path, axes, formula))
+    assert len(merged(sweep, points_of(sweep))) == 4
