@@ -72,10 +72,14 @@ def sweep(
     A point that fails is a row with its error. Points land as they end: after Ctrl-C, a crash or a full disk the same
     command with --resume goes on where it stopped.
     """
+    started = datetime.now(UTC)
+    if executor == "local":
+        from simulator.planner.warm import warm_up
+
+        warm_up()
     from simulator.errors import InputError
     from simulator.planner.sweep import exit_code
 
-    started = datetime.now(UTC)
     if resume and restart:
         raise InputError("--resume and --restart contradict each other", remedy="leave out one of them")
     grid, question = _grid(scenario, over or [], patches or [], seed, replications, yes=yes)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from simulator.deployment import build_deployment
 from simulator.document import Document
 from simulator.errors import InputError, KvplanError
 from simulator.planner.axes import Axis, value_text
@@ -117,11 +115,8 @@ def _put_seed(document: Document, replication: int) -> None:
 
 
 def _scenario_key(scenario: Scenario) -> str:
-    """Hash of the resolved scenario, of the notes on how it was read, and of the code that runs it."""
-    settings = scenario.settings
-    with suppress(KvplanError, WorkloadError):  # the point's own run says so
-        settings = build_deployment(settings).settings
-    return _key({"scenario": scenario_sha256(plain(settings)), "notes": list(scenario.notes)})
+    """Hash of the settings, of the notes on how they were read, and of the code that resolves and runs them."""
+    return _key({"scenario": scenario_sha256(plain(scenario.settings)), "notes": list(scenario.notes)})
 
 
 def _key(facts: dict[str, Any]) -> str:

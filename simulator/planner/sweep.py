@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -50,6 +51,7 @@ class Sweep:
     question: str | None = None
     on_progress: Callable[[Tally], None] = lambda tally: None
     tally: Tally = field(default_factory=Tally)
+    _rows: dict[int, Row] = field(default_factory=dict)
 
     def plan(self, *, resume: bool) -> list[Point]:
         """Readies the folder; the points that have to run, of equal ones the first.
@@ -81,6 +83,9 @@ class Sweep:
             point = by_index[index]
             more = {"executor": executor_name, "started_utc": started.isoformat(timespec="seconds")}
             self.folder.save(point, outcome, more)
+            # While others run: at the end it would cost the user's time.
+            content = json.loads(outcome.result) if outcome.result else {}
+            self._rows[index] = row_of(self.grid.axes, point, outcome.status, outcome.error, content)
             self.tally.done += 1
             self.tally.failed += outcome.result is None
             self.tally.busy_s += outcome.seconds
@@ -110,7 +115,7 @@ class Sweep:
         start = time.perf_counter()
         grid, folder = self.grid, self.folder
         self._fill_equal_points()
-        rows = [row_of(grid.axes, point, *folder.read(point)) for point in grid.points]
+        rows = [self._rows.get(point.index) or row_of(grid.axes, point, *folder.read(point)) for point in grid.points]
         folder.forget_others(grid.points)
         write_tables(rows, columns_of(rows), folder.out)
         if grid.replications > 1:

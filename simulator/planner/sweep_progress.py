@@ -11,6 +11,9 @@ from typing import TextIO
 from simulator.planner.sweep import Tally
 from simulator.progress import BAR_COLUMNS, SECONDS_BETWEEN_BARS, SECONDS_BETWEEN_LINES
 
+_ENOUGH = 4
+"""Outcomes after the first that a guess of the time left needs."""
+
 
 @dataclass
 class SweepProgress:
@@ -52,12 +55,14 @@ class SweepProgress:
         self.stream.flush()
 
     def left_s(self, tally: Tally) -> float | None:
-        """Seconds left; None before two outcomes have landed."""
+        """Seconds left; None before a few outcomes have landed."""
         if self._first is None:
             return None
         since, done = self._first
         landed = tally.done - done
-        if landed < 1:
+        if landed < _ENOUGH and tally.total > _ENOUGH:
+            return None
+        if landed == 0:
             return None
         return (tally.total - tally.done) * (self.clock() - since) / landed
 

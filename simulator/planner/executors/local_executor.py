@@ -7,17 +7,17 @@ task, and a worker whose parent is gone reads the end of its pipe and ends.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from multiprocessing.process import BaseProcess
 
 from simulator.planner.executors.base import TICK_S, ExecutorError, lost
 from simulator.planner.point import Outcome, Task
+from simulator.planner.warm import worker_context
 
 TRIES = 2
 """A task may kill this many workers; more often it would only kill again."""
@@ -27,9 +27,21 @@ _PATIENCE_S = 5.0
 
 @dataclass
 class _Worker:
-    process: SpawnProcess
+    process: BaseProcess
     pipe: Connection
     task: Task | None = None
+
+
+@dataclass
+class _Queue:
+    """Tasks that wait: those of dead workers first. ``deaths`` counts the workers that each task took with it."""
+
+    tasks: Iterator[Task]
+    again: list[Task] = field(default_factory=list)
+    deaths: dict[int, int] = field(default_factory=dict)
+
+    def next(self) -> Task | None:
+        return self.again.pop() if self.again else next(self.tasks, None)
 
 
 class LocalExecutor:
@@ -49,56 +61,48 @@ class LocalExecutor:
 
     def run(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Outcome] | None]:
         """See ``Executor``."""
-        queue = iter(tasks)
-        again: list[Task] = []
-        deaths: dict[int, int] = {}
-        in_a_row = 0
-
-        def hand_out(worker: _Worker) -> None:
-            worker.task = again.pop() if again else next(queue, None)
-            if worker.task is not None:
-                with suppress(OSError):  # it is dead: its pipe says so next
-                    worker.pipe.send(worker.task)
-
+        queue = _Queue(iter(tasks))
+        deaths_in_a_row = 0
         try:
-            first = next(queue, None)
-            while first is not None and len(self._alive) < self._workers:
-                again.append(first)
-                self._alive.append(worker := _start())
-                hand_out(worker)
-                first = next(queue, None)
-            if first is not None:
-                again.append(first)
+            while len(self._alive) < self._workers and (task := queue.next()) is not None:
+                self._begin(task)
             while any(worker.task for worker in self._alive):
                 ready = wait([worker.pipe for worker in self._alive], TICK_S)
                 if not ready:
                     yield None
                 for worker in [worker for worker in self._alive if worker.pipe in ready]:
                     task, outcome = worker.task, _received(worker)
-                    if outcome is not None:
-                        in_a_row = 0
-                        hand_out(worker)  # before the outcome is written, so that the worker does not wait for that
-                        assert task is not None
+                    if outcome is None:
+                        deaths_in_a_row += 1
+                        outcome = self._after_death(worker, queue, last=deaths_in_a_row >= _DEATHS_IN_A_ROW)
+                    else:
+                        deaths_in_a_row = 0
+                        _hand(worker, queue.next())  # before the outcome is written: the worker need not wait for that
+                    if task is not None and outcome is not None:
                         yield task.index, outcome
-                        continue
-                    code = _buried(worker)
-                    self._alive.remove(worker)
-                    in_a_row += 1
-                    if in_a_row >= _DEATHS_IN_A_ROW:
-                        raise ExecutorError(f"workers end at once ({_reason(code)})", remedy="try --workers 1")
-                    ended = None
-                    if task is not None:
-                        deaths[task.index] = deaths.get(task.index, 0) + 1
-                        if deaths[task.index] < TRIES:
-                            again.append(task)
-                        else:
-                            ended = lost(f"the worker process died {TRIES} times ({_reason(code)})")
-                    self._alive.append(worker := _start())
-                    hand_out(worker)
-                    if ended is not None and task is not None:
-                        yield task.index, ended
         finally:
             self.close()
+
+    def _begin(self, task: Task) -> None:
+        self._alive.append(worker := _start())
+        _hand(worker, task)
+
+    def _after_death(self, worker: _Worker, queue: _Queue, *, last: bool) -> Outcome | None:
+        """Puts another worker in the place of a dead one; the outcome of its task where that will not run again."""
+        self._alive.remove(worker)
+        task, reason = worker.task, _reason(_buried(worker))
+        if last:
+            raise ExecutorError(f"workers end as soon as they start ({reason})", remedy="try --workers 1")
+        outcome = None
+        if task is not None:
+            queue.deaths[task.index] = queue.deaths.get(task.index, 0) + 1
+            if queue.deaths[task.index] < TRIES:
+                queue.again.append(task)
+            else:
+                outcome = lost(f"the worker process died {TRIES} times ({reason})")
+        if (following := queue.next()) is not None:
+            self._begin(following)
+        return outcome
 
     def close(self) -> None:
         """Ends all processes; a second call does nothing."""
@@ -123,13 +127,20 @@ def usable_cores() -> int:
 
 
 def _start() -> _Worker:
-    # "spawn" on every system: it inherits no lock, no thread and no open pipe of another worker.
-    context = multiprocessing.get_context("spawn")
+    # Never a plain fork: a worker must inherit no lock, no thread and no pipe of another worker.
+    context = worker_context()
     mine, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs,), name="kvplan-sweep-worker", daemon=True)
+    process = context.Process(target=_serve, args=(theirs,), name="kvplan-sweep-worker", daemon=True)  # type: ignore[attr-defined]
     process.start()
     theirs.close()
     return _Worker(process, mine)
+
+
+def _hand(worker: _Worker, task: Task | None) -> None:
+    worker.task = task
+    if task is not None:
+        with suppress(OSError):  # it is dead: its pipe says so next
+            worker.pipe.send(task)
 
 
 def _serve(pipe: Connection) -> None:
