@@ -47,7 +47,8 @@ samples: $(STAMP)  ## redraw the pictures of README.md and the sweeps' reports i
 test: $(STAMP)  ## the tests, in minutes, on all cores
 	@$(PYTEST) -n auto -m "not slow"
 
-test-all: $(STAMP)  ## the slow tests too, with fresh random examples
+test-all: $(STAMP)  ## the slow tests too, with fresh random examples, and a sweep on Ray
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'ray>=2.40' || echo "no Ray: its test will skip"
 	@$(PYTEST) -n auto --hypothesis-profile=search
 
 check: $(STAMP)  ## format, lint, types, who may import whom

@@ -41,6 +41,11 @@ def find_model(name_or_path: str | Path) -> ModelSpec:
         if not path.exists():
             raise
         return _from_path(path)
+    return _read(known)
+
+
+@functools.cache
+def _read(known: str) -> ModelSpec:
     entry = json.loads(data_files("models", ".json")[known].read_text(encoding="utf-8"))
     source = f"catalogue {entry['name']}: {entry['source']}, {entry['date']}"
     return model_from_config(entry["config"], name=entry["name"], source=source)
