@@ -14,7 +14,6 @@ from reports.sweep_measures import (
     ADMITTED,
     COST,
     GOODPUT,
-    PREEMPTIONS,
     TABLE,
     THROUGHPUT,
     TPOT_P99,
@@ -30,9 +29,9 @@ LOADS = ("rate_rps", "on_rate_rps", "max_concurrency")
 """Last parts of the paths of axes on which more is more load."""
 
 MEASURES = {measure.columns[0]: measure for measure in (GOODPUT, THROUGHPUT, TTFT_P99, ADMITTED)}
-TELLING_COSTS = (TPOT_P99, TTFT_P99, COST, TABLE, PREEMPTIONS)
+TELLING_COSTS = (TPOT_P99, TTFT_P99, COST, TABLE)
 WORTH_NAMING = 1.2
-WORTH_COMPARING = 0.5
+WORTH_COMPARING = 0.8
 """A point that delivers less than this share of the best is no alternative, whatever it costs."""
 
 LONGEST_VALUE = 40
@@ -118,8 +117,8 @@ def _overall(judged: Judged) -> str:
 
 
 def _value_of(measure: Measure, value: float) -> str:
-    """``3,952 output tokens/s``, ``12 preemptions``, ``a block table of 128 KiB``."""
-    if measure is PREEMPTIONS or measure is ADMITTED:
+    """``3,952 output tokens/s``, ``a block table of 128 KiB``."""
+    if measure is ADMITTED:
         return f"{measure.write(value)} {measure.title}"
     if measure is THROUGHPUT:
         return f"{measure.write(value)} output tokens/s"
@@ -139,7 +138,7 @@ def _against(judged: Judged, best: Point, worst: Point, measure: Measure) -> str
 
 
 def _price(judged: Judged, best: Point) -> str:
-    """What the best costs beside points that deliver at least half as much."""
+    """What the best costs beside points that deliver nearly as much."""
     column = judged.objective.column
     top = best.mean(column) or 0.0
     conditions = [axis.path for axis in judged.sweep.axes if axis.is_condition]
@@ -242,7 +241,7 @@ def _binds(judged: Judged) -> str:
     if same == len(ran):
         return f"{sentence}, and the same limit binds at every other point." if len(ran) > 1 else f"{sentence}."
     rest = [f"{limit_name(name)} at {count}" for name, count in limits.most_common() if name != limit]
-    return f"{sentence}; of the {len(ran)} points it is the limit of {same}, {_listed(rest)}."
+    return f"{sentence}; it is the limit at {same} of the {len(ran)} points, {_listed(rest)}."
 
 
 def _listed(words: list[str]) -> str:

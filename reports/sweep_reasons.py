@@ -6,12 +6,29 @@ from reports.numbers import plain
 from reports.sweep_answer import Judged, place_words
 from reports.sweep_measures import INTERNAL, LOOKUPS, PREEMPTIONS, RUNNING, TABLE, WASTE
 from reports.sweep_points import Point
-from reports.sweep_rank import ranked
+from reports.sweep_rank import alike_best, ranked
+
+MOST_NAMES = 6
 
 
 def sweep_reasons(judged: Judged) -> list[str]:
     """Sentences, before the sweep's own findings."""
-    return [*_beside_the_worst(judged), *_trade(judged)]
+    return [*_ties(judged), *_beside_the_worst(judged), *_trade(judged)]
+
+
+def _ties(judged: Judged) -> list[str]:
+    """Which points are as good as the best, and why they are not called so."""
+    if len(judged.best) != 1 or any(axis.is_condition for axis in judged.sweep.axes):
+        return []
+    alike = [point for point in alike_best(judged.points, judged.objective) if point is not judged.best[0]]
+    if not alike:
+        return []
+    names = [place_words(judged.sweep, point.place) for point in alike[:MOST_NAMES]]
+    more = f" and {len(alike) - MOST_NAMES} more" if len(alike) > MOST_NAMES else ""
+    return [
+        f"As good within 1 %: {'; '.join(names)}{more}. Of points that are alike, the one with the smaller price, block "
+        "table, pool or latency, in this order, is called best."
+    ]
 
 
 def _beside_the_worst(judged: Judged) -> list[str]:
