@@ -12,8 +12,7 @@ from simulator.document import Document
 from simulator.errors import InputError, KvplanError
 from simulator.planner.axes import Axis, value_text
 from simulator.planner.fingerprint import fingerprint
-from simulator.planner.point import Outcome, Point, Task, folder_name, replication_seed
-from simulator.planner.run_point import one_line, status_of
+from simulator.planner.point import Outcome, Point, Task, folder_name, one_line, replication_seed, status_of
 from simulator.scenario import Scenario, ScenarioFile, bind_patched
 from simulator.scenario_resolved import plain, scenario_sha256
 from simulator.scenario_yaml import parse_yaml

@@ -7,7 +7,9 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from simulator.errors import KvplanError
 from simulator.scenario import Scenario
+from workloads.errors import WorkloadError
 
 Status = Literal["ok", "slo_missed", "does_not_fit", "bad_input", "failed"]
 STATUSES: tuple[Status, ...] = ("ok", "slo_missed", "does_not_fit", "bad_input", "failed")
@@ -63,6 +65,17 @@ class Outcome:
     result: str | None
     seconds: float
     code: str
+
+
+def status_of(error: KvplanError | WorkloadError) -> Status:
+    """The status of a point that ended with that error."""
+    codes: dict[int, Status] = {2: "bad_input", 3: "does_not_fit"}
+    return codes.get(getattr(error, "exit_code", 2), "failed")
+
+
+def one_line(text: str) -> str:
+    """A message without line breaks, for a cell of a table."""
+    return " ".join(text.split())
 
 
 def folder_name(index: int, variant: str, values: list[tuple[str, str]], replication: int | None) -> str:

@@ -7,7 +7,7 @@ import time
 from simulator import run_scenario
 from simulator.errors import KvplanError
 from simulator.planner.fingerprint import fingerprint
-from simulator.planner.point import Outcome, Status, Task
+from simulator.planner.point import Outcome, Status, Task, one_line, status_of
 from simulator.result_files import json_text
 from simulator.unserved import serves_nobody, unserved_error
 from workloads.errors import WorkloadError
@@ -26,17 +26,6 @@ def run_point(task: Task) -> Outcome:
     except Exception as fault:
         status, error, result = "failed", one_line(f"internal error: {type(fault).__name__}: {fault}"), None
     return Outcome(status, error, result, time.perf_counter() - start, fingerprint())
-
-
-def status_of(error: KvplanError | WorkloadError) -> Status:
-    """The status of a point that ended with that error."""
-    codes: dict[int, Status] = {2: "bad_input", 3: "does_not_fit"}
-    return codes.get(getattr(error, "exit_code", 2), "failed")
-
-
-def one_line(text: str) -> str:
-    """A message without line breaks, for a cell of a table."""
-    return " ".join(text.split())
 
 
 def _run(task: Task) -> tuple[Status, str | None, str]:

@@ -140,7 +140,7 @@ class Sweep:
     def _fill_equal_points(self) -> None:
         first = self._first()
         for point in self.grid.points:
-            if not self.folder.holds(point):
+            if point.index not in self._rows and not self.folder.holds(point):
                 self.folder.copy(first[point.key].folder, point)
 
     def _sweep_json(self, rows: list[Row]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from simulator.planner.axes import Axis
 from simulator.planner.point import EXIT_CODES, Point, Status
 from simulator.planner.sweep_folder import write_durably
-from simulator.result_files import json_text, whole_file
+from simulator.result_files import whole_file
 
 Row = dict[str, Any]
 _MOVED = {"status": "run_status"}
@@ -55,22 +55,25 @@ def columns_of(rows: Iterable[Row]) -> list[str]:
     columns: list[str] = []
     known: set[str] = set()
     for row in rows:
+        if known.issuperset(row):
+            continue
         at = 0
         for name in row:
             if name in known:
-                at = columns.index(name) + 1 if at == 0 or columns[at - 1] != name else at
+                at = columns.index(name) + 1
             else:
                 columns.insert(at, name)
                 known.add(name)
                 at += 1
-        # (a row whose names are all known leaves the columns as they are)
     return columns
 
 
 def write_tables(rows: Sequence[Row], columns: Sequence[str], folder: Path) -> None:
     """``points.csv`` and ``points.json``."""
     write_csv(rows, columns, folder / "points.csv")
-    write_durably(folder / "points.json", json_text({"columns": list(columns), "rows": list(rows)}))
+    lines = ",\n".join(json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows)
+    head = json.dumps(list(columns), ensure_ascii=False)
+    write_durably(folder / "points.json", f'{{"columns": {head},\n"rows": [\n{lines}\n]}}\n')
 
 
 def write_csv(rows: Iterable[Row], columns: Sequence[str], path: Path) -> None:

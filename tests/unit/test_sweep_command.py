@@ -80,13 +80,15 @@ def test_exit_codes(sweep: Sweeps, options: list[str], code: int) -> None:
 def test_combinations_that_contradict_each_other_are_rows_and_values_that_never_work_are_refused(
     sweep: Sweeps, tmp_path: Path
 ) -> None:
-    text = SCENARIO + "  # end\n"
-    both = ["--over", "engine.max_num_batched_tokens=64,8192", "--over", "engine.max_num_seqs=32,128"]
-    done = sweep(*both, text=text)
-    assert done.exit_code == 0, done.output
-    assert "bad_input" in [row["status"] for row in rows_of(tmp_path / "out")]
-    done = sweep("--over", "engine.max_num_batched_tokens=64,8192", "--set", "engine.max_num_seqs=128", out="other")
-    assert done.exit_code in (0, 2)
+    swap = ("--over", "engine.swap_space=null,1")  # a setting of vLLM v0 alone
+    assert sweep("--over", "engine.preset=vllm,vllm-v0", *swap).exit_code == 0
+    rows = rows_of(tmp_path / "out")
+    assert [row["status"] for row in rows] == ["ok", "bad_input", "ok", "ok"]
+    assert "swap_space" in rows[1]["error"] and rows[1]["exit_code"] == "2" and sweep.ran == 3
+    done = sweep("--over", "engine.preset=vllm", *swap, out="other")
+    assert done.exit_code == 2 and "swap_space" in done.stderr and not sweep.ran
+    assert sweep("--over", "engine.max_num_batched_tokens=4,8192", out="budget").exit_code == 0
+    assert [row["status"] for row in rows_of(tmp_path / "budget")] == ["bad_input", "ok"]  # fewer tokens than seats
 
 
 def test_equal_points_run_once_and_fill_every_row(sweep: Sweeps, tmp_path: Path) -> None:
