@@ -65,4 +65,8 @@ def test_every_computed_token_is_a_requests_own_or_computed_again(case: Case) ->
         return
     done = table["status"] == 0
     own = case.workload.prompt_tokens[table["row"]] + table["generated_tokens"] - 1 - table["cached_tokens"]
-    assert computed_tokens(log) == int((own + table["recomputed_tokens"])[done].sum())
+    accounted = int((own + table["recomputed_tokens"])[done].sum())
+    if case.workload.segments is None:
+        assert computed_tokens(log) == accounted
+    else:  # whoever returns may find more than it lost: others have computed the same prefix
+        assert computed_tokens(log) <= accounted
