@@ -41,6 +41,8 @@ class SweepFolder:
         where = f"--out {self.out}"
         if self.out.exists() and not self.out.is_dir():
             raise InputError("is a file, not a folder", where=where, remedy="name a folder")
+        if (self.out / RESULT).exists():
+            raise InputError("holds the result of a run", where=where, remedy="name another folder")
         try:
             (self.out / POINTS).mkdir(parents=True, exist_ok=True)
             probe = self.out / POINTS / ".probe"

@@ -87,7 +87,8 @@ def test_combinations_that_contradict_each_other_are_rows_and_values_that_never_
     assert "swap_space" in rows[1]["error"] and rows[1]["exit_code"] == "2" and sweep.ran == 3
     done = sweep("--over", "engine.preset=vllm", *swap, out="other")
     assert done.exit_code == 2 and "swap_space" in done.stderr and not sweep.ran
-    assert sweep("--over", "engine.max_num_batched_tokens=4,8192", out="budget").exit_code == 0
+    budget = ("--over", "engine.max_num_batched_tokens=4,8192", "--set", "engine.max_num_seqs=128")
+    assert sweep(*budget, out="budget").exit_code == 0
     assert [row["status"] for row in rows_of(tmp_path / "budget")] == ["bad_input", "ok"]  # fewer tokens than seats
 
 
@@ -266,6 +267,15 @@ def test_two_sweeps_into_one_folder_at_once_are_refused(sweep: Sweeps, tmp_path:
     (tmp_path / "out" / NAME).unlink()
     assert contents(tmp_path / "out") == before
     assert sweep(*BLOCKS).exit_code == 0
+
+
+def test_the_folder_of_a_run_is_left_alone(sweep: Sweeps, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    for name in ("result.json", "report.html"):
+        (tmp_path / "out" / name).write_text("{}")
+    done = sweep(*BLOCKS)
+    assert done.exit_code == 2 and "holds the result of a run" in done.stderr
+    assert contents(tmp_path / "out") == {"result.json": b"{}", "report.html": b"{}"}
 
 
 def test_a_users_own_files_beside_the_sweep_survive(sweep: Sweeps, tmp_path: Path) -> None:
