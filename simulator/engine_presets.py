@@ -147,6 +147,7 @@ PRESETS: dict[str, EnginePreset] = {
         policy=TrtLlmPolicy,
         sizes="trtllm",
         memory="trtllm",
+        allocators=("paged", "contiguous"),
         keys=_names("enable_chunked_prefill capacity_scheduler_policy context_chunking_policy"),
         defaults={
             "enable_chunked_prefill": False,

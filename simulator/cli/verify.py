@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -25,12 +26,21 @@ def schedule(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Replays recorded schedules of the real vLLM and compares every pass; exits 4 unless all are exact."""
-    from simulator.verify_schedule import verify_prefix
+    """Replays recorded schedules of the real vLLM and compares every pass; exits 4 unless all are exact.
 
-    results = []
+    A case that cannot be read is named, the others are compared all the same; then it exits 2.
+    """
+    from simulator.verify_schedule import CaseResult, verify_prefix
+
+    results, broken = [], False
     for prefix in _cases(prefixes):
-        result = verify_prefix(prefix)
+        try:
+            result = verify_prefix(prefix)
+        except InputError as error:
+            broken = True
+            print(error, file=sys.stderr)
+            results.append(CaseResult(prefix.name, False, f"{prefix.name}: not compared: {error}"))
+            continue
         results.append(result)
         if not as_json and not (quiet and result.exact):
             print(result.text)
@@ -41,7 +51,7 @@ def schedule(
     else:
         print(f"exact {exact}/{len(results)} cases")
     if exact < len(results):
-        raise typer.Exit(4)
+        raise typer.Exit(2 if broken else 4)
 
 
 def _cases(prefixes: list[str]) -> list[Path]:

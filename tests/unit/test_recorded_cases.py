@@ -56,9 +56,9 @@ class Case:
         return done.exit_code, done.stdout, done.stderr
 
     def assert_refused(self, *words: str) -> None:
-        """It ends with code 2, says nothing of a comparison, and names file, fault and remedy."""
+        """It ends with code 2, compares nothing, and names file, fault and remedy."""
         code, out, err = self.verify()
-        assert (code, out) == (2, ""), (code, out, err)
+        assert (code, out) == (2, "exact 0/1 cases\n"), (code, out, err)
         assert len(err.splitlines()) == 1
         assert all(word in err for word in words), err
 
@@ -210,3 +210,13 @@ def test_files_that_cannot_be_read(case: Case, part: str) -> None:
     case.assert_refused(f"case.{part}: no such file")
     path.mkdir()
     case.assert_refused(f"case.{part}: cannot be read")
+
+
+def test_the_other_cases_are_compared_all_the_same(case: Case) -> None:
+    case.write()
+    (case.folder / "broken.config.json").write_text("{")
+    done = CliRunner().invoke(app, ["verify", "schedule", str(case.folder)])
+    assert done.exit_code == 2
+    assert "broken.config.json" in done.stderr
+    assert "case: exact" in done.stdout
+    assert done.stdout.endswith("exact 1/2 cases\n")
