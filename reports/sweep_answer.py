@@ -200,7 +200,7 @@ def _by_conditions(judged: Judged, conditions: list[Axis]) -> str:
             f"The {measure.title} range from {in_words(measure, low)} ({place_words(judged.sweep, at_low.place)}) to "
             f"{in_words(measure, high)} ({place_words(judged.sweep, at_high.place)})."
         )
-    gains: list[tuple[float, str]] = []
+    gains: list[tuple[float, str, Point]] = []
     for best in judged.best:
         group = [p for p in judged.points if all(p.place[a.path] == best.place[a.path] for a in conditions)]
         worst = ranked(group, judged.objective)[-1]
@@ -208,14 +208,14 @@ def _by_conditions(judged: Judged, conditions: list[Axis]) -> str:
         if place_words(judged.sweep, best.place, less=less) == name and one and other and best is not worst:
             others = tuple(axis for axis in judged.sweep.axes if axis not in conditions)
             at = place_words(judged.sweep, best.place, less=others)
-            gains.append((max(one, other) / min(one, other), f"{at}: {_pair(judged, measure, best, worst)}"))
+            gains.append((max(one, other) / min(one, other), f"{at}: {_pair(judged, measure, best, worst)}", best))
     words = f"{_capital(name)} is best at {count} of the {len(judged.best)} values of {where}"
     if not gains:
         return words + "."
-    most = max(gains, key=lambda pair: pair[0])
-    least = min(gains, key=lambda pair: pair[0])
+    most = max(gains, key=lambda gain: gain[0])
+    least = min(gains, key=lambda gain: gain[0])
     spread = "" if most[1] == least[1] else f", and least at {least[1]}"
-    return f"{words}, most at {most[1]}{spread}."
+    return f"{words}, most at {most[1]}{spread}; {_price(judged, most[2])}."
 
 
 def _pair(judged: Judged, measure: Measure, best: Point, worst: Point) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from reports.numbers import MISSING, fixed, milliseconds, percent, short, whole
+from reports.numbers import MISSING, fixed, milliseconds, percent, plain, short, whole
 from reports.sweep_points import Point
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -48,7 +48,7 @@ class Measure:
         if value is None:
             return MISSING
         half = self.half_width(point) if interval else None
-        return f"{self.write(value)} ± {self.write(half)}" if half else self.write(value)
+        return f"{self.write(value)} ± {_two_digits(half)}" if half else self.write(value)
 
     @property
     def head(self) -> str:
@@ -64,6 +64,10 @@ class Measure:
 def size_of(value: float) -> str:
     """Bytes as KiB or MiB."""
     return f"{short(value / MIB)} MiB" if value >= MIB else f"{short(value / KIB)} KiB"
+
+
+def _two_digits(value: float) -> str:
+    return plain(float(f"{value:.1e}"))
 
 
 def _count(value: float) -> str:
@@ -113,6 +117,9 @@ LOOKUPS = Measure(
 COST = Measure(("usd_per_million_output_tokens",), "cost per million output tokens", "USD", fixed)
 
 LATENCIES = (TTFT_MEDIAN, TTFT_P99, TPOT_MEDIAN, TPOT_P99)
+WITH_INTERVAL = (GOODPUT, ADMITTED, THROUGHPUT, TTFT_P99, TPOT_P99)
+"""Whose intervals a table shows; those of all others stand in ``summary.csv``."""
+
 IN_TABLE = (GOODPUT, ADMITTED, THROUGHPUT, TTFT_MEDIAN, TTFT_P99, TPOT_MEDIAN, TPOT_P99, RUNNING, WASTE, PREEMPTIONS)
 
 

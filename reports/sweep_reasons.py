@@ -20,14 +20,15 @@ def _ties(judged: Judged) -> list[str]:
     """Which points are as good as the best, and why they are not called so."""
     if len(judged.best) != 1 or any(axis.is_condition for axis in judged.sweep.axes):
         return []
-    alike = [point for point in alike_best(judged.points, judged.objective) if point is not judged.best[0]]
+    good = alike_best(judged.points, judged.objective)
+    alike = [point for point in judged.points if point in good and point is not judged.best[0]]
     if not alike:
         return []
     names = [place_words(judged.sweep, point.place) for point in alike[:MOST_NAMES]]
     more = f" and {len(alike) - MOST_NAMES} more" if len(alike) > MOST_NAMES else ""
     return [
-        f"As good within 1 %: {'; '.join(names)}{more}. Of points that are alike, the one with the smaller price, block "
-        "table, pool or latency, in this order, is called best."
+        f"As good within 1 %: {'; '.join(names)}{more}. Of points that are alike, the one with the smaller price, "
+        "block table, pool or latency, in this order, is called best."
     ]
 
 

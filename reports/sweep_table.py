@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from reports.numbers import MISSING
 from reports.sweep_answer import Judged, place_words, value_words
-from reports.sweep_measures import IN_TABLE, PREEMPTIONS, TABLE, Measure
+from reports.sweep_measures import IN_TABLE, PREEMPTIONS, TABLE, WITH_INTERVAL, Measure
 from reports.sweep_points import Point
 from reports.sweep_rank import keeps_up, ranked
 from reports.tables import limit_name
@@ -91,18 +91,22 @@ def _table(judged: Judged, points: list[Point], left_out: int = 0) -> Table:
     measures = [measure for measure in _measures(judged) if any(measure.value(p) is not None for p in points)]
     several = len(sweep.axes) > 0 and any(len(point.rows) > 1 for point in points)
     judges = "admitted" not in sweep.columns
+    # clients of a closed loop wait for their answers, so no backlog ever grows
+    judges_load = judges and not ("max_concurrency" in sweep.columns and "slo.met" not in sweep.columns)
     rows = []
     for point in points:
-        cells = [measure.text(point, interval=several) for measure in measures]
+        cells = [measure.text(point, interval=several and measure in WITH_INTERVAL) for measure in measures]
         if judges:
             limits = ", ".join(limit_name(limit) for limit in point.texts("binding_limit"))
-            cells += [limits or MISSING, "yes" if keeps_up(point) else "no"]
+            cells.append(limits or MISSING)
+        if judges_load:
+            cells.append("yes" if keeps_up(point) else "no")
         settings = [
             ANY if point.place[axis.path] is None else value_words(point.place[axis.path]) for axis in sweep.axes
         ]
         error = None if point.ran else point.error
         rows.append(TableRow(settings, cells, point in judged.best, error, point))
-    columns = [measure.head for measure in measures] + (["binding limit", "keeps up"] if judges else [])
+    columns = [measure.head for measure in measures] + ["binding limit"] * judges + ["keeps up"] * judges_load
     return Table([axis.label for axis in sweep.axes], columns, rows, left_out)
 
 
