@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from reports.numbers import MISSING
 from reports.sweep_answer import Judged, place_words, value_words
-from reports.sweep_measures import IN_TABLE, PREEMPTIONS, TABLE, WITH_INTERVAL, Measure
+from reports.sweep_measures import IN_TABLE, PREEMPTIONS, TABLE, TPOT_MEDIAN, TTFT_MEDIAN, WITH_INTERVAL, Measure
 from reports.sweep_points import Point
 from reports.sweep_rank import keeps_up, ranked
 from reports.tables import limit_name
@@ -115,4 +115,6 @@ def _measures(judged: Judged) -> list[Measure]:
     wanted = [*IN_TABLE]
     if any(axis.path.endswith("block_size") for axis in judged.sweep.axes):
         wanted.insert(wanted.index(PREEMPTIONS), TABLE)
+    if any(len(point.rows) > 1 for point in judged.points):  # intervals need the room
+        wanted = [measure for measure in wanted if measure not in (TTFT_MEDIAN, TPOT_MEDIAN)]
     return [measure for measure in wanted if any(measure.value(point) for point in judged.points)]

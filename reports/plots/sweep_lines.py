@@ -119,23 +119,30 @@ class Lines:
         index = self.series.index(series)
         look = line(index)
         if series.level:
-            value = measure.value(series.points[0])
-            if value is None:
-                axes.plot([], [], label=series.name, **look)
-                return []
-            axes.axhline(measure.factor * value, label=series.name, **look)
-            return [measure.factor * value]
+            return self._level(axes, series, measure, look)
         found = [(p, v) for p in series.points if (v := measure.value(p)) is not None]
         x = [places[point.place[self.axis.path]] for point, _ in found]
         y = [measure.factor * value for _, value in found]
         marker = MARKERS[index % len(MARKERS)] if len(places) <= MOST_MARKERS else None
         axes.plot(x, y, label=series.name, marker=marker, markersize=4.5, **look)
         half = [measure.factor * (measure.half_width(point) or 0.0) for point, _ in found]
+        high = [value + wide for value, wide in zip(y, half, strict=True)]
         if any(half):
             low = [max(value - wide, 0.0) for value, wide in zip(y, half, strict=True)]
-            high = [value + wide for value, wide in zip(y, half, strict=True)]
             axes.fill_between(x, low, high, color=look["color"], alpha=BAND, linewidth=0)
-        return y
+        return y + high
+
+    def _level(self, axes: Axes, series: Series, measure: Measure, look: dict[str, Any]) -> list[float]:
+        point = series.points[0]
+        value = measure.value(point)
+        if value is None:
+            axes.plot([], [], label=series.name, **look)
+            return []
+        level, half = measure.factor * value, measure.factor * (measure.half_width(point) or 0.0)
+        axes.axhline(level, label=series.name, **look)
+        if half:
+            axes.axhspan(max(level - half, 0.0), level + half, color=look["color"], alpha=BAND, linewidth=0)
+        return [level, level + half]
 
     def _ring(self, axes: Axes, measure: Measure, places: dict[Any, float]) -> None:
         for point in self.marked:
