@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Iterable, Iterator
 from concurrent.futures import CancelledError
 from importlib import import_module
@@ -54,6 +55,8 @@ class DaskExecutor:
             ) from None
         if scheduler is not None:
             self._refuse_other_code(scheduler)
+        else:
+            self._client.run(_ignore_interrupts)
 
     @property
     def workers(self) -> int:
@@ -122,3 +125,8 @@ class DaskExecutor:
             self._client.close()
         if self._cluster is not None:
             self._cluster.close()
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C reaches the whole group; the sweep decides, and ends its own cluster."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
