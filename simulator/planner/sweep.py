@@ -140,8 +140,9 @@ class Sweep:
     def _fill_equal_points(self) -> None:
         first = self._first()
         for point in self.grid.points:
-            if point.index not in self._rows and not self.folder.holds(point):
-                self.folder.copy(first[point.key].folder, point)
+            model = first[point.key]
+            if point is not model and (model.index in self._rows or not self.folder.holds(point)):
+                self.folder.copy(model.folder, point)
 
     def _sweep_json(self, rows: list[Row]) -> dict[str, Any]:
         grid = self.grid

@@ -71,12 +71,19 @@ class SweepFolder:
         self._remove(self._folders())
 
     def kept(self) -> dict[str, str]:
-        """Folder of each whole point that stands there, by the point's key."""
+        """Folder of each whole point that stands there, by the point's key.
+
+        Not of one that ``failed``: a worker without memory is no property of the point, so it gets another try.
+        """
         found: dict[str, str] = {}
         for folder in self._folders():
             facts = _json(self.out / POINTS / folder / PROVENANCE)
             key = facts.get("key")
-            if isinstance(key, str) and self.outcome_text(folder, facts) is not None:
+            if (
+                isinstance(key, str)
+                and facts.get("status") != "failed"
+                and self.outcome_text(folder, facts) is not None
+            ):
                 found.setdefault(key, folder)
         return found
 

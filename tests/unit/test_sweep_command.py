@@ -7,13 +7,16 @@ import fcntl
 import json
 import os
 import statistics
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from simulator.cli import app
+from simulator.planner.executors.base import lost
 from simulator.planner.lock import NAME
+from simulator.planner.point import Outcome, Task
 from tests.sweeping import SCENARIO, Inline, Sweeps, contents, rows_of, said_of
 
 BLOCKS = ("--over", "engine.block_size=8,16,32")
@@ -171,6 +174,23 @@ def test_restart_and_a_finished_sweep_start_anew(sweep: Sweeps) -> None:
     sweep(*BLOCKS, executor=Inline(stop_after=2, fault=KeyboardInterrupt()))
     assert sweep(*BLOCKS, "--restart").exit_code == 0 and sweep.ran == 3
     assert sweep(*BLOCKS).exit_code == 0 and sweep.ran == 3
+
+
+def test_resume_gives_a_point_whose_worker_died_another_try(sweep: Sweeps, tmp_path: Path) -> None:
+    class Poor(Inline):
+        def run(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Outcome] | None]:
+            for found in super().run(tasks):
+                yield (1, lost("the worker died")) if found is not None and found[0] == 1 else found
+
+    text = SCENARIO + "variants: {a: {}, b: {engine.preset: vllm}}\n"  # equal: the failure stands in both rows
+    assert sweep(*BLOCKS, executor=Poor(), text=text).exit_code == 0
+    row = rows_of(tmp_path / "out")[4]
+    assert row["status"] == "failed" and row["exit_code"] == "1" and "the worker died" in row["error"]
+    assert any("2 of 6 points failed" in line for line in said_of(tmp_path / "out")["findings"])
+    assert sweep(*BLOCKS, "--resume", text=text).exit_code == 0 and sweep.ran == 1
+    assert [row["status"] for row in rows_of(tmp_path / "out")] == ["ok"] * 6
+    assert sweep(*BLOCKS, out="whole", text=text).exit_code == 0
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
 def test_resume_runs_what_changed_and_moves_the_rest(sweep: Sweeps, tmp_path: Path) -> None:
