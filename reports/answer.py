@@ -43,7 +43,7 @@ def _single(run: Result) -> tuple[str, str]:
         f"{milliseconds(run['p99_ttft_ms'])} at p99."
     )
     binds = binding_words(run)
-    second = _capital(binds)
+    second = capital(binds)
     if at(run, "slo.met") is not None:
         met = "met" if run["slo"]["met"] else "missed"
         second += f"; the SLO is {met}, with {percent(run['slo']['attainment'])} of the requests within its limits"
@@ -125,7 +125,7 @@ def _slo_words(best: str, one: Result, worst: str, other: Result) -> str:
     return f": {names[0]} meets the SLO, {names[1]} misses it"
 
 
-def _capital(sentence: str) -> str:
+def capital(sentence: str) -> str:
     """With a capital letter, but not the name of a setting."""
     return sentence if "_" in sentence.split()[0] else sentence[0].upper() + sentence[1:]
 
@@ -158,7 +158,7 @@ def reasons(run: Result) -> list[str]:
     if is_admission([run]):
         return []
     words = binding_words(run)
-    found = [_capital(words) + "."]
+    found = [capital(words) + "."]
     kv = run["kv"]
     wasted = kv["reserved_share"] + kv["internal_fragmentation_share"] + kv["external_fragmentation_share"]
     found.append(

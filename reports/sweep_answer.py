@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from reports.answer import _capital, binding_words
+from reports.answer import capital, binding_words
 from reports.numbers import percent, plain
 from reports.sweep_data import Axis, SweepData
 from reports.sweep_measures import (
@@ -22,8 +22,10 @@ from reports.sweep_measures import (
     in_words,
 )
 from reports.sweep_points import Point, merged, points_of
+from reports.sweep_rank import ADMITTED as NO_CLOCK
 from reports.sweep_rank import ALIKE, Objective, alike_best, keeps_up, objective_of, ranked
 from reports.tables import limit_name
+from simulator.admission import LABEL
 
 LOADS = ("rate_rps", "on_rate_rps", "max_concurrency")
 """Last parts of the paths of axes on which more is more load."""
@@ -107,7 +109,7 @@ def _overall(judged: Judged) -> str:
     measure = MEASURES[judged.objective.column]
     value = measure.value(best)
     assert value is not None  # it is ranked
-    name = _capital(place_words(judged.sweep, best.place) or "the only point")
+    name = capital(place_words(judged.sweep, best.place) or "the only point")
     sentence = f"{name} is best with {_value_of(measure, value)}"
     others = [point for point in judged.points if point is not best and measure.value(point) is not None]
     if others:
@@ -178,7 +180,7 @@ def _by_load(judged: Judged, load: Axis) -> str:
     top = [name for name in order if carried[name] == carried[order[0]]]
     if carried[order[0]] == 0:
         return f"No setting keeps up{slo}, not even with {load.label} {plain(min(load.values))}."
-    words = f"{_capital(' and '.join(top))} carr{'ies' if len(top) == 1 else 'y'} most: "
+    words = f"{capital(' and '.join(top))} carr{'ies' if len(top) == 1 else 'y'} most: "
     words += f"up to {load.label} {plain(carried[order[0]])}{slo}"
     rest = [f"{name} {plain(carried[name])}" if carried[name] else f"{name} none of them" for name in order[len(top) :]]
     words += f", where the others carry {_listed(rest)}" if rest else ""
@@ -209,7 +211,7 @@ def _by_conditions(judged: Judged, conditions: list[Axis]) -> str:
             others = tuple(axis for axis in judged.sweep.axes if axis not in conditions)
             at = place_words(judged.sweep, best.place, less=others)
             gains.append((max(one, other) / min(one, other), f"{at}: {_pair(judged, measure, best, worst)}", best))
-    words = f"{_capital(name)} is best at {count} of the {len(judged.best)} values of {where}"
+    words = f"{capital(name)} is best at {count} of the {len(judged.best)} values of {where}"
     if not gains:
         return words + "."
     most = max(gains, key=lambda gain: gain[0])
@@ -230,6 +232,9 @@ def _binds(judged: Judged) -> str:
     limits = Counter(limit for point in ran for limit in point.texts("binding_limit")[:1])
     if not limits:
         return "Nothing was measured that could bind."
+    if judged.objective is NO_CLOCK:
+        counts = _listed([f"{limit_name(limit)} at {count}" for limit, count in limits.most_common()])
+        return f"What ends admission: {counts} of the {len(ran)} points; this is {LABEL}."
     if len(judged.best) > 1:
         counts = _listed([f"{limit_name(limit)} at {count}" for limit, count in limits.most_common()])
         return f"Of the {len(ran)} points, these limits bind: {counts}."

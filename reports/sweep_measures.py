@@ -88,6 +88,7 @@ def _latency(stat: str, name: str) -> Measure:
 
 GOODPUT = Measure(("request_goodput",), "requests within the SLO", "requests/s", fixed, heading="within SLO (req/s)")
 ADMITTED = Measure(("admitted",), "requests admitted", "", _count, heading="admitted")
+USED = Measure(("used_share",), "allocated slots with a token", "% of them", percent, 100.0, "slots in use")
 THROUGHPUT = Measure(("output_throughput",), "output tokens", "tokens/s", short, heading="output (tok/s)")
 RUNNING = Measure(("mean_running",), "requests running at once, mean", "", short, heading="running")
 PREEMPTIONS = Measure(("preemptions",), "preemptions", "", _count, heading="preempted", less_is_better=True)
@@ -120,7 +121,19 @@ LATENCIES = (TTFT_MEDIAN, TTFT_P99, TPOT_MEDIAN, TPOT_P99)
 WITH_INTERVAL = (GOODPUT, ADMITTED, THROUGHPUT, TTFT_P99, TPOT_P99)
 """Whose intervals a table shows; those of all others stand in ``summary.csv``."""
 
-IN_TABLE = (GOODPUT, ADMITTED, THROUGHPUT, TTFT_MEDIAN, TTFT_P99, TPOT_MEDIAN, TPOT_P99, RUNNING, WASTE, PREEMPTIONS)
+IN_TABLE = (
+    GOODPUT,
+    ADMITTED,
+    USED,
+    THROUGHPUT,
+    TTFT_MEDIAN,
+    TTFT_P99,
+    TPOT_MEDIAN,
+    TPOT_P99,
+    RUNNING,
+    WASTE,
+    PREEMPTIONS,
+)
 
 
 def in_words(measure: Measure, value: float) -> str:

@@ -23,6 +23,7 @@ from reports.sweep_measures import (
     THROUGHPUT,
     TPOT_P99,
     TTFT_P99,
+    USED,
     WASTE,
     Measure,
 )
@@ -88,7 +89,7 @@ def _lines(judged: Judged, axis: Axis) -> list[Picture]:
     if is_block_size:
         plans.append(("waste", "KV memory without a token in it", WASTE_CAPTION, (RESERVED, INTERNAL, EXTERNAL)))
     plans.append(("delivered", "What the server delivers", rest, delivered if "admitted" not in judged.sweep.columns
-                  else (ADMITTED,)))  # fmt: skip
+                  else (ADMITTED, USED)))  # fmt: skip
     plans.append(("latency", "Latency", times_from(judged), LATENCIES))
     if is_block_size:
         plans.append(("block_table", "What the block table costs", TABLE_CAPTION, (INTERNAL, TABLE, LOOKUPS)))

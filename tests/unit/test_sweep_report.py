@@ -335,3 +335,17 @@ def test_reasons_name_the_points_that_are_as_good_and_the_trade(blocks: Path) ->
         "paged: from block_size 1 to 256 the waste inside blocks goes from 0.2% to 64.0% of the pool, the block table "
         "from 512 KiB to 2.00 KiB, and the entries of it that a step reads from 4,000 to 15.6."
     )
+
+
+def test_without_a_clock_the_admitted_requests_decide(tmp_path: Path) -> None:
+    def formula(place: Mapping[str, Any]) -> dict[str, Any]:
+        return {"admitted": 400 // place["engine.block_size"], "used_share": 0.5}
+
+    folder = write_sweep(tmp_path, {"engine.block_size": [8, 16]}, formula)
+    judged = judge(read_sweep(folder))
+    first, second = sweep_answer(judged)
+    assert first.startswith("block_size 8 is best with 50 requests admitted, against 25")
+    assert second == (
+        "What ends admission: KV memory at 2 of the 2 points; this is a memory effect, not a speed benchmark."
+    )
+    assert whole_table(judged).columns[:2] == ["admitted", "slots in use"]
