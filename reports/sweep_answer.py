@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from reports.answer import capital, binding_words
+from reports.answer import binding_words, capital
 from reports.numbers import percent, plain
 from reports.sweep_data import Axis, SweepData
 from reports.sweep_measures import (
