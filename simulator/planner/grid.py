@@ -8,14 +8,19 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from simulator.calibration import find_calibration
+from simulator.deployment import find_gpu_spec, find_model_spec
 from simulator.document import Document
 from simulator.errors import InputError, KvplanError
 from simulator.planner.axes import Axis, value_text
 from simulator.planner.fingerprint import fingerprint
 from simulator.planner.point import Outcome, Point, Task, folder_name, one_line, replication_seed, status_of
+from simulator.routers import ROUTERS
 from simulator.scenario import Scenario, ScenarioFile, bind_patched
 from simulator.scenario_resolved import plain, scenario_sha256
 from simulator.scenario_yaml import parse_yaml
+from simulator.step_time.config import RooflineConfig
+from simulator.suggestions import did_you_mean
 from workloads.errors import WorkloadError
 
 MANY = 1_000
@@ -68,6 +73,7 @@ def make_grid(loaded: ScenarioFile, axes: list[Axis], replications: int, *, yes:
         seed = replication_seed(int(loaded.unbound[variant].data.get("seed") or 0), replication)
         try:
             scenario = _bound(loaded, tuple(axes), variant, indices, replication)
+            _look_up_names(scenario)
         except (KvplanError, WorkloadError) as error:
             faults.append((indices, error))
             key = _key({"variant": variant, "values": repr(values), "replication": replication})
@@ -105,6 +111,21 @@ def _bound(
     if replication:
         _put_seed(document, replication)
     return bind_patched(document, loaded.folder)
+
+
+def _look_up_names(scenario: Scenario) -> None:
+    """Raises InputError, at its place, for a name that is in no catalogue: more often a slip than a point."""
+    settings = scenario.settings
+    try:
+        find_model_spec(settings.model)
+        find_gpu_spec(settings.gpu)
+        if isinstance(settings.step_time, RooflineConfig):
+            find_calibration(settings.step_time.calibration)
+        if settings.router not in ROUTERS:
+            remedy = did_you_mean(settings.router, ROUTERS)
+            raise InputError(f"{settings.router!r} is not known", where="router", remedy=remedy)
+    except InputError as error:
+        raise scenario.located(error) from None
 
 
 def _put_seed(document: Document, replication: int) -> None:

@@ -41,6 +41,13 @@ def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sweeps:
         (["--over", "engine.block_size=8", "--over", "engine.block_size=16"], "engine.block_size is swept twice"),
         (["--over", "engine={},{}", "--over", "engine.block_size=8"], "takes {} twice"),
         (["--over", "engine={}", "--over", "engine.block_size=8"], "cannot both be swept"),
+        (["--over", "gpu=l4,rtx-5099"], "'rtx-5099' is not a GPU of the catalogue (did you mean rtx-5090"),
+        (["--over", "model=llama-3.1-8b,lama"], "is not a model of the catalogue"),
+        (["--over", "router=round_robin,robin"], "'robin' is not known"),
+        (
+            ["--over", "step_time={kind: roofline, calibration: deflt},{kind: roofline}"],
+            "no calibration is called 'deflt'",
+        ),
         (["--over", "seed=1,2"], "seed cannot be swept (give --replications N"),
         (["--over", "variants=1"], "variants cannot be swept"),
         (["--over", "name=a,b"], "name cannot be swept"),
