@@ -82,6 +82,7 @@ def _render(judged: Judged, drawings: list[dict[str, str]]) -> str:
         facts=_facts(sweep),
         failures=failures(judged),
         brief=brief_error,
+        several_best=len(judged.best) > 1,
         with_slo="slo.met" in sweep.columns,
         replications=max(len(point.rows) for point in judged.points),
     )
