@@ -50,7 +50,7 @@ class WatchedScheduler(ChunkedPrefill):
                 blocks = -(-request.computed_at(step) // pool.block_size)
             held += blocks
         usable = pool.total_slots // pool.block_size
-        if not (self.kv.caching or isinstance(self.kv, GroupedKv)):  # whose blocks may be shared, or given up: its own check counts them
+        if not (self.kv.caching or isinstance(self.kv, GroupedKv)):  # else its check counts
             assert self.kv.free_units + held == usable
         assert len(self.running) <= self.config.running_limit
         for request in self.waiting:
