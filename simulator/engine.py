@@ -123,7 +123,7 @@ class Replica(ReplicaClock):
         write, growth_blocks, pool = self.writer.log.segments.frombytes, self.writer.log.growth_blocks, kv.pool
         patience = Patience(scheduler.config)
         step, holds, watched = 0, hold.active, recorder is not None or self.max_steps is not None
-        lag = scheduler.lag
+        lag, most_steps = scheduler.lag, self.most_steps
         while not (watched and self._is_over()):
             start = self.now  # stays the start of the leap until it is over
             if inbox.next_ps <= self.pass_at:
@@ -146,7 +146,7 @@ class Replica(ReplicaClock):
                 yield from self._sleep()
                 continue
             # How long the steps last, and for how many of them the plan holds.
-            steps, most = 1, 1 if self._ending else self.most_steps
+            most = 1 if lag and self._ending else most_steps
             if windows:
                 windows.join(plan.resumed, step)
                 batch.windowed, most = windows.read(step, plan.skipped, most, bool(batch.decodes))

@@ -82,10 +82,12 @@ class Plan:
         self.skipped = []
         self.completing = []
         self.resumed = []
-        self.late = []
         self.batch.prefills = []
+        if self.late:
+            self.late = []
         if self.dropped:
             self.dropped = []
-        self.delay_ps = self.swapped_out_blocks = self.swapped_in_blocks = self.swap_fallbacks = 0
+        if self.swapped_out_blocks or self.swapped_in_blocks or self.swap_fallbacks or self.delay_ps:
+            self.delay_ps = self.swapped_out_blocks = self.swapped_in_blocks = self.swap_fallbacks = 0
         self.irregular = False
         self.stable = True
