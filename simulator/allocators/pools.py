@@ -65,21 +65,7 @@ def make_cache(pool: PoolConfig, engine: EngineConfig, content: TokenContent) ->
     if engine.policy.kind == "vllm-v1" and (engine.enable_prefix_caching or pool.groups):
         return _vllm_v1(pool, engine, content)
     if engine.policy.kind == "vllm-v0":
-        from simulator.allocators.sequence_kv import SequenceKv
-
-        return SequenceKv(
-            pool.num_gpu_blocks,
-            pool.block_size,
-            engine.max_model_len,
-            watermark=engine.policy.watermark,
-            swap_blocks=engine.policy.swap_blocks,
-            chunked=engine.enable_chunked_prefill,
-            beam_diversity=engine.policy.beam_diversity,
-            beam_seed=engine.policy.beam_seed,
-            name=content.workload.request_id,
-            bytes_per_token=pool.bytes_per_token,
-            null_block=pool.null_block,
-        )
+        return _vllm_v0(pool, engine, content)
     if engine.policy.kind == "sglang":
         return _sglang_cache(pool, engine, content)
     if engine.policy.kind == "trtllm" and engine.enable_prefix_caching:
@@ -140,6 +126,27 @@ def _vllm_v1(pool: PagedPool, engine: EngineConfig, content: TokenContent) -> Kv
         lag=int(engine.async_scheduling),
         bytes_per_token=pool.bytes_per_token,
         policy=VLLM_V1 if engine.version == "0.33" else VLLM_V1_2025,
+    )
+
+
+def _vllm_v0(pool: PagedPool, engine: EngineConfig, content: TokenContent) -> KvCache:
+    """vLLM v0: groups of sequences over shared blocks, and a CPU pool for swapped ones."""
+    from simulator.allocators.sequence_kv import SequenceKv
+
+    policy = engine.policy
+    assert policy.kind == "vllm-v0"
+    return SequenceKv(
+        pool.num_gpu_blocks,
+        pool.block_size,
+        engine.max_model_len,
+        watermark=policy.watermark,
+        swap_blocks=policy.swap_blocks,
+        chunked=engine.enable_chunked_prefill,
+        beam_diversity=policy.beam_diversity,
+        beam_seed=policy.beam_seed,
+        name=content.workload.request_id,
+        bytes_per_token=pool.bytes_per_token,
+        null_block=pool.null_block,
     )
 
 
