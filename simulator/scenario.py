@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import scenarios
+from simulator.capacity_settings import CapacitySettings
 from simulator.document import Document, dotted, kind_of
 from simulator.engine_checks import check_engine
 from simulator.engine_settings import read_aliases
@@ -16,6 +18,7 @@ from simulator.metrics_slo import SLO_METRICS, SLO_STATS
 from simulator.scenario_bind import bind
 from simulator.scenario_settings import ScenarioSettings, SweepSettings
 from simulator.scenario_yaml import parse_yaml, read_yaml
+from simulator.slo_presets import expand_presets, name_presets
 from simulator.suggestions import did_you_mean
 from workloads.config import check_workload
 from workloads.errors import WorkloadError
@@ -23,6 +26,7 @@ from workloads.errors import WorkloadError
 SHIPPED = Path(scenarios.__file__).parent
 
 _FILES = (".json", ".yaml", ".yml")
+T = TypeVar("T")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 _TAKEN = ("plots", "report.html", "result.json", "scenario.resolved.yaml", "provenance.json")
 """What stands in a result folder beside the variants' own folders."""
@@ -48,7 +52,7 @@ class ScenarioFile:
     Attributes:
         unbound: the document of each variant (or of "") before it was bound, for those who patch it further.
         folder: where relative paths start.
-        sweep: what the file says under ``sweep``, and the document in which its values stand.
+        sweep, capacity: what the file says there, and the document in which the values stand.
     """
 
     name: str
@@ -58,6 +62,7 @@ class ScenarioFile:
     unbound: dict[str, Document] = field(default_factory=dict)
     folder: Path = Path()
     sweep: tuple[SweepSettings, Document] | None = None
+    capacity: tuple[CapacitySettings, Document] | None = None
 
     @property
     def scenario(self) -> Scenario:
@@ -123,21 +128,23 @@ def read_scenario(document: Document, path: Path, patches: Iterable[str] = (), s
         )
     document.data.setdefault("name", path.stem)
     for patch in patches:
+        name_presets(document)
         apply_patch(document, patch)
+    name_presets(document)
     if seed is not None:
         document.put("seed", parse_yaml(str(seed), "--seed", fixed_place=f"--seed {seed}"))
     folder = path.parent
     _make_paths_absolute(document, folder)
-    sweep = _taken_sweep(document)
+    sweep, capacity = _taken(document, "sweep", SweepSettings), _taken(document, "capacity", CapacitySettings)
     variants = _variants(document)
     if not variants:
         unbound = {"": document.copy()}
         scenario = _scenario(document)
-        return ScenarioFile(scenario.settings.name, document, scenario, {}, unbound, folder, sweep)
+        return ScenarioFile(scenario.settings.name, document, scenario, {}, unbound, folder, sweep, capacity)
     unbound = {name: part.copy() for name, part in variants.items()}
     loaded = {name: _scenario(part) for name, part in variants.items()}
     name = document.data["name"]
-    return ScenarioFile(str(name), document, None, loaded, unbound, folder, sweep)
+    return ScenarioFile(str(name), document, None, loaded, unbound, folder, sweep, capacity)
 
 
 def bind_patched(document: Document, folder: Path) -> Scenario:
@@ -146,14 +153,14 @@ def bind_patched(document: Document, folder: Path) -> Scenario:
     return _scenario(document)
 
 
-def _taken_sweep(document: Document) -> tuple[SweepSettings, Document] | None:
-    """Takes ``sweep`` out of the document, for no single run depends on it."""
-    if document.data.get("sweep") is None:
-        document.data.pop("sweep", None)
+def _taken(document: Document, section: str, cls: type[T]) -> tuple[T, Document] | None:
+    """Takes a section out of the document, for no single run depends on it."""
+    if document.data.get(section) is None:
+        document.data.pop(section, None)
         return None
     whole = document.copy()
-    settings = bind(SweepSettings, whole, ("sweep",))
-    document.data.pop("sweep")
+    settings = bind(cls, whole, (section,))
+    document.data.pop(section)
     return settings, whole
 
 
@@ -213,6 +220,7 @@ def _scenario(document: Document) -> Scenario:
     """Binds one document without variants, and checks what no single value shows."""
     notes = read_aliases(document)
     check_engine(document)
+    notes += expand_presets(document)
     for key in ("parallelism", "engine", "slo", "cost", "expect", "step_time"):
         if key in document.data and document.data[key] is None:
             raise InputError(

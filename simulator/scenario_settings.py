@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, MinLen
 
+from simulator.capacity_settings import CapacitySettings
 from simulator.engine_settings import Count, EngineSettings
 from simulator.step_time.config import RooflineConfig, StepTimeConfig
 from workloads.config import WorkloadConfig
@@ -105,3 +106,4 @@ class ScenarioWithVariants(ScenarioSettings):
 
     variants: dict[str, dict[str, Any] | None] = field(default_factory=dict)
     sweep: SweepSettings = field(default_factory=SweepSettings)
+    capacity: CapacitySettings = field(default_factory=CapacitySettings)

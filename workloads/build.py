@@ -10,6 +10,7 @@ import numpy as np
 
 from workloads.config import WorkloadConfig, check_workload
 from workloads.from_trace import workload_from_trace
+from workloads.pace import paced
 from workloads.synthetic import synthesize
 from workloads.workload import Workload
 
@@ -39,6 +40,8 @@ def build_workload(
         found = workload_from_trace(config, config.trace, streams, base_dir=base_dir, where=where)
     else:
         found = synthesize(config, streams, base_dir=base_dir, where=where)
+    if config.rate_rps is not None:
+        found = paced(found, config.rate_rps, f"{where}.rate_rps")
     sequences = max(config.n, config.beam_width)
     if sequences == 1:
         return found

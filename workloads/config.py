@@ -29,6 +29,7 @@ class WorkloadConfig:
         trace: lengths, times and token identities from a file.
         classes: parts of the load with their own SLO, priority, lengths or arrivals.
         max_concurrency: at most this many requests in flight, whatever the arrivals (vLLM's ``--max-concurrency``).
+        rate_rps: the same requests at this mean rate: all times of arrival are stretched or squeezed by one factor.
         priority: of requests without a class; lower is more important.
         n: answers that each request asks for (parallel sampling), all as long as ``output_tokens`` says.
         beam_width: sequences of a beam search, of which a request keeps so many at every token.
@@ -45,6 +46,7 @@ class WorkloadConfig:
     trace: TraceConfig | None = None
     classes: tuple[ClassConfig, ...] = ()
     max_concurrency: int | None = None
+    rate_rps: float | None = None
     priority: int = 0
     n: int = 1
     beam_width: int = 1
@@ -58,6 +60,8 @@ def check_workload(config: WorkloadConfig, where: str = "workload") -> None:
         a_number(config.duration_s, f"{where}.duration_s", above=0)
     if config.max_concurrency is not None:
         a_count(config.max_concurrency, f"{where}.max_concurrency")
+    if config.rate_rps is not None:
+        a_number(config.rate_rps, f"{where}.rate_rps", above=0)
     a_count(config.priority, f"{where}.priority", at_least=-(2**31))
     _check_sequences(config, where)
     if config.arrivals is not None:
