@@ -8,7 +8,7 @@ from workloads.arrivals import AllAtOnce, ClosedLoop, Poisson, Replay
 from workloads.build import build_workload
 from workloads.config import WorkloadConfig
 from workloads.errors import WorkloadError
-from workloads.lengths import Fixed, LogNormal
+from workloads.lengths import Fixed, Lognormal
 from workloads.pace import own_rate_rps
 from workloads.workload import PS_PER_S, Workload
 
@@ -17,7 +17,7 @@ def workload(arrivals: object, rate_rps: float | None = None, **more: object) ->
     config = WorkloadConfig(
         num_requests=400,
         arrivals=arrivals,  # type: ignore[arg-type]
-        prompt_tokens=LogNormal(mean=100.0, cv=1.0),
+        prompt_tokens=Lognormal(mean=100.0, cv=1.0),
         output_tokens=Fixed(tokens=10),
         rate_rps=rate_rps,
         **more,  # type: ignore[arg-type]
