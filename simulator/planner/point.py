@@ -42,11 +42,21 @@ class Point:
 
 @dataclass(frozen=True)
 class Task:
-    """What an executor hands to a worker; it can be pickled."""
+    """The ``Job`` of a point."""
 
     index: int
     scenario: Scenario
     variant: str | None
+
+    def run(self) -> Outcome:
+        """The result of ``kvplan run`` on that scenario, or its error."""
+        from simulator.planner.run_point import run_point  # which imports the simulator: the table needs none
+
+        return run_point(self)
+
+    def lost(self, message: str) -> Outcome:
+        """The outcome of a point that no worker could run."""
+        return Outcome("failed", message, None, 0.0, "")
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Starts the process from which local workers are forked, while the scenario is still being read.
 
 It imports the simulator once, so that a worker is ready as soon as it is forked. It is a process of its own, with no
-file, lock or thread of the sweep's, and ends when the sweep does. Where the system has none, each worker is spawned.
+file, lock or thread of its parent's, and ends when that does. Where the system has none, each worker is spawned.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def test_a_killed_worker_loses_no_task_and_one_that_kills_is_a_failed_point(tmp_
             time.sleep(0.05)
             for worker in list(executor._alive):
                 pid = worker.process.pid
-                if pid and pid not in killed and worker.task is not None:
+                if pid and pid not in killed and worker.job is not None:
                     killed.append(pid)
                     os.kill(pid, signal.SIGKILL)
 

@@ -33,7 +33,7 @@ def test_a_ray_worker_killed_in_the_middle_loses_no_point(tmp_path: Path, monkey
     while not list(out.glob("points/*/provenance.json")) and sweep.poll() is None and time.monotonic() < end:
         time.sleep(0.02)
     below = psutil.Process(sweep.pid).children(recursive=True)
-    busy = [process for process in below if any("ray::run_point" in word for word in process.cmdline())]
+    busy = [process for process in below if any("ray::run_job" in word for word in process.cmdline())]
     assert busy, [process.cmdline() for process in below]
     busy[0].kill()
     _, stderr = sweep.communicate(timeout=PATIENCE_S)

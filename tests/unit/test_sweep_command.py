@@ -14,7 +14,6 @@ import pytest
 from typer.testing import CliRunner
 
 from simulator.cli import app
-from simulator.planner.executors.base import lost
 from simulator.planner.lock import NAME
 from simulator.planner.point import Outcome, Task
 from tests.sweeping import SCENARIO, Inline, Sweeps, contents, rows_of, said_of
@@ -180,7 +179,8 @@ def test_resume_gives_a_point_whose_worker_died_another_try(sweep: Sweeps, tmp_p
     class Poor(Inline):
         def run(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Outcome] | None]:
             for found in super().run(tasks):
-                yield (1, lost("the worker died")) if found is not None and found[0] == 1 else found
+                died = Outcome("failed", "the worker died", None, 0.0, "")
+                yield (1, died) if found is not None and found[0] == 1 else found
 
     text = SCENARIO + "variants: {a: {}, b: {engine.preset: vllm}}\n"  # equal: the failure stands in both rows
     assert sweep(*BLOCKS, executor=Poor(), text=text).exit_code == 0

@@ -1,4 +1,7 @@
-"""Where the points of a sweep run: local processes, a Dask cluster or a Ray cluster, with the same results."""
+"""Where jobs run: local processes, a Dask cluster or a Ray cluster, with the same results.
+
+The points of a sweep are jobs, and the parts of a fleet.
+"""
 
 from __future__ import annotations
 

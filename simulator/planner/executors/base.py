@@ -1,36 +1,42 @@
-"""What a sweep asks of an executor."""
+"""What an executor promises to whoever has jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 from simulator.errors import KvplanError
-from simulator.planner.point import Outcome, Task
+from simulator.planner.job import Job
 
 TICK_S = 1.0
 """An executor yields None at least this often, so that a waiting user sees that time passes."""
 
 
 class ExecutorError(KvplanError):
-    """The executor itself failed, not one of its points. What has landed is kept."""
+    """The executor itself failed, not one of its jobs. What has landed is kept."""
 
 
 class Executor(Protocol):
-    """Runs tasks, each by ``run_point``, in any order.
+    """Runs jobs in any order.
 
-    ``run`` yields (index, outcome) for every task once, and None now and then. Closing the generator early, as an
-    exception or Ctrl-C does, ends what still runs. A worker that dies loses no task: it runs again, and a task whose
-    workers die again and again becomes an outcome that says so.
+    ``run`` yields (index, outcome) for every job once, and None now and then. The jobs may come from an iterator that
+    yields None where no job is ready: it is asked again at least after each outcome that the caller has seen, so that
+    the next jobs can follow from outcomes. Closing the generator early, as an exception or Ctrl-C does, ends what still
+    runs. A worker that dies loses no job: it runs again, and a job whose workers die again and again becomes its
+    ``lost``.
     """
 
     @property
     def workers(self) -> int:
-        """How many tasks run at once, as far as is known."""
+        """How many jobs run at once, as far as is known."""
         ...
 
-    def run(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Outcome] | None]:
-        """Each task's outcome as it ends."""
+    def run(self, jobs: Iterable[Job | None]) -> Iterator[tuple[int, Any] | None]:
+        """Each job's outcome as it ends.
+
+        Raises:
+            RuntimeError: no job is ready, none runs, and the jobs have not ended.
+        """
         ...
 
     def close(self) -> None:
@@ -38,13 +44,6 @@ class Executor(Protocol):
         ...
 
 
-def lost(what: str) -> Outcome:
-    """The outcome of a task whose workers keep dying."""
-    return Outcome("failed", f"{what} (out of memory? Try fewer workers, or a smaller point)", None, 0.0, "")
-
-
-def other_code(outcome: Outcome) -> Outcome:
-    """The outcome of a task that another kvplan ran."""
-    return Outcome(
-        "failed", f"a worker with another kvplan ran it: {outcome.code}", None, outcome.seconds, outcome.code
-    )
+def after_deaths(what: str) -> str:
+    """The message of a job whose workers keep dying."""
+    return f"{what} (out of memory? Try fewer workers, or a smaller scenario)"

@@ -10,22 +10,21 @@ from importlib import import_module
 from typing import Any
 
 from simulator.errors import InputError
-from simulator.planner.executors.base import TICK_S, ExecutorError, lost, other_code
+from simulator.planner.executors.base import TICK_S, ExecutorError, after_deaths
 from simulator.planner.executors.local_executor import usable_cores
 from simulator.planner.fingerprint import fingerprint
-from simulator.planner.point import Outcome, Task
-from simulator.planner.run_point import run_point
+from simulator.planner.job import Job, JobQueue, Landed, one_line_of, outcome_of, run_job
 
 _CONNECT_S = 20.0
 _JOIN_S = 60.0
 _AHEAD = 4
-"""Tasks in the cluster for each of its threads: more would only fill its memory."""
+"""Jobs in the cluster for each of its threads: more would only fill its memory."""
 
 
 class DaskExecutor:
-    """Runs tasks as futures. Dask itself runs the tasks of a worker that dies on another one.
+    """Runs jobs as futures. Dask itself runs the jobs of a worker that dies on another one.
 
-    Workers of a cluster need this kvplan (each outcome says which code made it), and the files that the scenario names.
+    Workers of a cluster need this kvplan (each outcome says which code made it), and the files that a scenario names.
     """
 
     def __init__(self, *, workers: int | None = None, scheduler: str | None = None, quiet: bool = False) -> None:
@@ -65,7 +64,7 @@ class DaskExecutor:
         return max(1, sum(threads.values()))
 
     def _refuse_other_code(self, scheduler: str) -> None:
-        """Workers that cannot import kvplan, or have another one, would fail point by point."""
+        """Workers that cannot import kvplan, or have another one, would fail job by job."""
         where = f"--scheduler {scheduler}"
         try:
             found: dict[str, str] = self._client.run(fingerprint)
@@ -82,42 +81,44 @@ class DaskExecutor:
                     remedy="install the same version on every worker, and start it again",
                 )
 
-    def run(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Outcome] | None]:
+    def run(self, jobs: Iterable[Job | None]) -> Iterator[tuple[int, Any] | None]:
         """See ``Executor``."""
-        queue = iter(tasks)
-        index_of: dict[Any, int] = {}
+        queue = JobQueue(iter(jobs))
+        job_of: dict[Any, Job] = {}
         try:
             while True:
-                while len(index_of) < _AHEAD * self.workers and (task := next(queue, None)) is not None:
-                    index_of[self._client.submit(run_point, task, pure=False)] = task.index
-                if not index_of:
+                while len(job_of) < _AHEAD * self.workers and (job := queue.next()) is not None:
+                    job_of[self._client.submit(run_job, job, pure=False)] = job
+                if not job_of:
+                    queue.check_ended()
                     return
                 try:
                     with self._client.as_current():
-                        done, _ = self._dask.wait(list(index_of), timeout=TICK_S, return_when="FIRST_COMPLETED")
+                        done, _ = self._dask.wait(list(job_of), timeout=TICK_S, return_when="FIRST_COMPLETED")
                 except TimeoutError:
                     yield None
                     continue
                 for future in done:
-                    yield index_of.pop(future), self._outcome(future)
+                    job = job_of.pop(future)
+                    yield job.index, self._outcome(job, future)
         except CancelledError:
             raise ExecutorError(
                 "the connection to the Dask scheduler was lost", remedy="start it again: --resume goes on from there"
             ) from None
         finally:
-            if index_of and self._client.status == "running":
-                self._client.cancel(list(index_of))
+            if job_of and self._client.status == "running":
+                self._client.cancel(list(job_of))
 
-    def _outcome(self, future: Any) -> Outcome:
+    def _outcome(self, job: Job, future: Any) -> Any:
         if future.status in ("cancelled", "lost"):
             raise CancelledError
         error = future.exception() if future.status == "error" else None
         if isinstance(error, self._dask.KilledWorker):
-            return lost("its Dask workers died again and again")
+            return job.lost(after_deaths("its Dask workers died again and again"))
         if error is not None:
-            return Outcome("failed", " ".join(f"{type(error).__name__}: {error}".split()), None, 0.0, "")
-        outcome: Outcome = future.result()
-        return other_code(outcome) if self._foreign and outcome.code != fingerprint() else outcome
+            return job.lost(one_line_of(error))
+        landed: Landed = future.result()
+        return outcome_of(job, landed) if self._foreign else landed.outcome
 
     def close(self) -> None:
         """Leaves the cluster; one of its own ends."""
@@ -128,5 +129,5 @@ class DaskExecutor:
 
 
 def _ignore_interrupts() -> None:
-    """Ctrl-C reaches the whole group; the sweep decides, and ends its own cluster."""
+    """Ctrl-C reaches the whole group; the parent decides, and ends its own cluster."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

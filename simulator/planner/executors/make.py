@@ -10,6 +10,7 @@ from simulator.planner.executors.base import Executor
 from simulator.suggestions import did_you_mean
 
 EXECUTORS = {"local": "LocalExecutor", "dask": "DaskExecutor", "ray": "RayExecutor"}
+"""What the command line offers; ``serial`` is for tests."""
 _NEEDS = {"dask": "distributed", "ray": "ray"}
 
 
@@ -22,6 +23,10 @@ def make_executor(kind: str, *, workers: int | None, scheduler: str | None, quie
     Raises:
         InputError: no such executor, its library is missing, or the address does not answer.
     """
+    if kind == "serial":
+        from simulator.planner.executors.serial_executor import SerialExecutor
+
+        return SerialExecutor()
     if kind not in EXECUTORS:
         raise InputError(
             f"{kind!r} is not an executor", where=f"--executor {kind}", remedy=did_you_mean(kind, EXECUTORS)

@@ -8,18 +8,16 @@ from importlib import import_module
 from typing import Any
 
 from simulator.errors import InputError
-from simulator.planner.executors.base import TICK_S, lost, other_code
+from simulator.planner.executors.base import TICK_S, after_deaths
 from simulator.planner.executors.local_executor import usable_cores
-from simulator.planner.fingerprint import fingerprint
-from simulator.planner.point import Outcome, Task
-from simulator.planner.run_point import run_point
+from simulator.planner.job import Job, JobQueue, Landed, one_line_of, outcome_of, run_job
 
 _TRIES_AFTER_DEATH = 3
 _AHEAD = 4
 
 
 class RayExecutor:
-    """Runs tasks as remote functions. Ray itself runs the task of a worker that dies again."""
+    """Runs jobs as remote functions. Ray itself runs the job of a worker that dies again."""
 
     def __init__(self, *, workers: int | None = None, scheduler: str | None = None, quiet: bool = False) -> None:
         ray: Any = import_module("ray")
@@ -39,40 +37,42 @@ class RayExecutor:
                 remedy="give the address of a running cluster, such as ray://127.0.0.1:10001, or none",
             ) from None
         self._ray = ray
-        self._remote = ray.remote(num_cpus=1, max_retries=_TRIES_AFTER_DEATH)(run_point)
+        self._remote = ray.remote(num_cpus=1, max_retries=_TRIES_AFTER_DEATH)(run_job)
 
     @property
     def workers(self) -> int:
         """Cores of the cluster."""
         return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
-    def run(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Outcome] | None]:
+    def run(self, jobs: Iterable[Job | None]) -> Iterator[tuple[int, Any] | None]:
         """See ``Executor``."""
-        queue = iter(tasks)
-        index_of: dict[Any, int] = {}
+        queue = JobQueue(iter(jobs))
+        job_of: dict[Any, Job] = {}
         try:
             while True:
-                while len(index_of) < _AHEAD * self.workers and (task := next(queue, None)) is not None:
-                    index_of[self._remote.remote(task)] = task.index
-                if not index_of:
+                while len(job_of) < _AHEAD * self.workers and (job := queue.next()) is not None:
+                    job_of[self._remote.remote(job)] = job
+                if not job_of:
+                    queue.check_ended()
                     return
-                done, _ = self._ray.wait(list(index_of), num_returns=1, timeout=TICK_S)
+                done, _ = self._ray.wait(list(job_of), num_returns=1, timeout=TICK_S)
                 if not done:
                     yield None
                 for reference in done:
-                    yield index_of.pop(reference), self._outcome(reference)
+                    job = job_of.pop(reference)
+                    yield job.index, self._outcome(job, reference)
         finally:
-            for reference in index_of:
+            for reference in job_of:
                 self._ray.cancel(reference, force=True)
 
-    def _outcome(self, reference: Any) -> Outcome:
+    def _outcome(self, job: Job, reference: Any) -> Any:
         try:
-            outcome: Outcome = self._ray.get(reference)
+            landed: Landed = self._ray.get(reference)
         except self._ray.exceptions.WorkerCrashedError:
-            return lost("its Ray workers died again and again")
+            return job.lost(after_deaths("its Ray workers died again and again"))
         except self._ray.exceptions.RayError as error:
-            return Outcome("failed", " ".join(f"{type(error).__name__}: {error}".split()), None, 0.0, "")
-        return other_code(outcome) if self._foreign and outcome.code != fingerprint() else outcome
+            return job.lost(one_line_of(error))
+        return outcome_of(job, landed) if self._foreign else landed.outcome
 
     def close(self) -> None:
         """Leaves the cluster; one of its own ends."""
