@@ -249,11 +249,16 @@ class Replica(ReplicaClock):
             self._ending = ended
             return
         for request in ended:
-            self.writer.finished(request, self.now)
-            self.kv.release(request)
-            self._gone(request)
+            self._depart(request, self.now, True)
         if self.recorder:
             self.recorder.ended(self, ended)
+
+    def _depart(self, request: Request, now_ps: int, holds: bool) -> None:
+        """A request has its last token; ``holds``: its KV too (async scheduling may preempt it meanwhile)."""
+        self.writer.finished(request, now_ps)
+        if holds:
+            self.kv.release(request)
+        self._gone(request)
 
     def _end_late(self, now_ps: int) -> None:
         """Async scheduling: the step in flight during the last pass has ended, at ``now_ps``."""
@@ -261,11 +266,7 @@ class Replica(ReplicaClock):
         if ended is None:
             return
         for request in ended:
-            holds = self.scheduler.let_go(request)
-            self.writer.finished(request, now_ps)
-            if holds:
-                self.kv.release(request)
-            self._gone(request)
+            self._depart(request, now_ps, self.scheduler.let_go(request))
         if self.recorder:
             self.recorder.ended(self, ended)
 
