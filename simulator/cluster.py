@@ -13,6 +13,7 @@ from simulator.clients import Client
 from simulator.engine import Replica
 from simulator.errors import InputError, KvplanError
 from simulator.inbox import Inbox, make_request
+from simulator.members import Member
 from simulator.pass_recorder import PassRecorder
 from simulator.request import Request
 from simulator.routers import make_router, static_routes
@@ -44,14 +45,45 @@ def simulate(
     recorders: Sequence[PassRecorder] = (),
     inbox: Inbox | None = None,
 ) -> RunLog:
+    """Serves a workload with replicas that are all alike; see ``simulate_fleet``.
+
+    Args:
+        engine: the scheduler's settings, the same for every replica.
+        pool: the KV pool of each replica.
+        step_time: how long a step takes.
+        replicas: how many.
+    """
+    return simulate_fleet(
+        workload,
+        [Member(engine, pool, step_time)] * replicas,
+        router=router,
+        seed=seed,
+        stepwise=stepwise,
+        progress=progress,
+        max_steps=max_steps,
+        recorders=recorders,
+        inbox=inbox,
+    )
+
+
+def simulate_fleet(
+    workload: Workload,
+    members: Sequence[Member],
+    *,
+    router: str = "round_robin",
+    seed: int = 0,
+    stepwise: bool = False,
+    progress: Progress | None = None,
+    max_steps: int | None = None,
+    recorders: Sequence[PassRecorder] = (),
+    inbox: Inbox | None = None,
+) -> RunLog:
     """Serves a workload and returns what happened.
 
     Args:
         workload: who arrives when with which lengths.
-        engine: the scheduler's settings, the same for every replica.
-        pool: the KV pool of each replica.
-        step_time: how long a step takes.
-        replicas: how many; ``router`` chooses among them (see ``routers.ROUTERS``).
+        members: the replicas, at least one, by number.
+        router: chooses among them (see ``routers.ROUTERS``).
         seed: for the random router only.
         stepwise: one event per step instead of leaps; the same result, slowly.
         progress: told now and then how far the run is.
@@ -63,37 +95,28 @@ def simulate(
         InputError: settings that contradict each other, an unknown router, or arrivals out of order.
     """
     _check_order(workload)
-    _check_sequences(workload, engine)
+    engines = list(dict.fromkeys(member.engine for member in members))
+    for engine in engines:
+        _check_sequences(workload, engine)
     env = Environment()
-    log = RunLog(
-        workload,
-        [],
-        limits={
-            "max_num_seqs": engine.running_limit,
-            "max_num_batched_tokens": engine.max_num_batched_tokens,
-            "max_model_len": engine.max_model_len,
-        },
-    )
-    fleet: list[Replica] = []
+    log = RunLog(workload, [], limits=_limits(engines))
     content = TokenContent(workload)
-    inboxes = [inbox] if inbox else _inboxes(workload, engine, router, seed, replicas)
-    for number in range(replicas):
-        kv = make_cache(pool, engine, content)
-        log.replicas.append(ReplicaLog(kv.pool))
-        fleet.append(
-            Replica(
-                env,
-                make_scheduler(engine, kv),
-                step_time,
-                RunWriter(log, log.replicas[number], number),
-                inboxes[number] if inboxes else Inbox.empty(),
-                coupled=inboxes is None,
-                stepwise=stepwise,
-                max_steps=max_steps,
-                recorder=recorders[number] if recorders else None,
-            )
+    inboxes = [inbox] if inbox else _inboxes(workload, members, router, seed)
+    fleet = [
+        _replica(
+            env,
+            log,
+            content,
+            member,
+            number,
+            inboxes[number] if inboxes else None,
+            stepwise=stepwise,
+            max_steps=max_steps,
+            recorder=recorders[number] if recorders else None,
         )
-    client = None if inboxes else _client(env, workload, engine, fleet, router, seed)
+        for number, member in enumerate(members)
+    ]
+    client = None if inboxes else _client(env, workload, members, fleet, router, seed)
     _watch(fleet, client, progress, len(workload))
     try:
         env.run()
@@ -101,6 +124,43 @@ def simulate(
         raise error.__cause__ or error from None
     _close(log, fleet)
     return log
+
+
+def _replica(
+    env: Environment,
+    log: RunLog,
+    content: TokenContent,
+    member: Member,
+    number: int,
+    inbox: Inbox | None,
+    *,
+    stepwise: bool,
+    max_steps: int | None,
+    recorder: PassRecorder | None,
+) -> Replica:
+    """Replica ``number``, with a log of its own; without an inbox it is delivered to. Here its class is chosen."""
+    kv = make_cache(member.pool, member.engine, content)
+    log.replicas.append(ReplicaLog(kv.pool, replica=number, group=member.group, gpus=member.gpus))
+    return Replica(
+        env,
+        make_scheduler(member.engine, kv),
+        member.step_time,
+        RunWriter(log, log.replicas[-1], number),
+        inbox or Inbox.empty(),
+        coupled=inbox is None,
+        stepwise=stepwise,
+        max_steps=max_steps,
+        recorder=recorder,
+    )
+
+
+def _limits(engines: Sequence[EngineConfig]) -> dict[str, int]:
+    """The engines' limits, the highest where they differ."""
+    return {
+        "max_num_seqs": max(engine.running_limit for engine in engines),
+        "max_num_batched_tokens": max(engine.max_num_batched_tokens for engine in engines),
+        "max_model_len": max(engine.max_model_len for engine in engines),
+    }
 
 
 def _check_order(workload: Workload) -> None:
@@ -129,25 +189,28 @@ def _check_sequences(workload: Workload, engine: EngineConfig) -> None:
     )
 
 
-def _inboxes(workload: Workload, engine: EngineConfig, router: str, seed: int, replicas: int) -> list[Inbox] | None:
+def _inboxes(workload: Workload, members: Sequence[Member], router: str, seed: int) -> list[Inbox] | None:
     """One list of arrivals a replica where all times and routes are known beforehand; else None."""
     if workload.max_concurrency is not None or (workload.after >= 0).any():
         return None
-    routes = static_routes(router, seed=seed, requests=len(workload), replicas=replicas)
+    routes = static_routes(router, workload, seed=seed, replicas=len(members))
     if routes is None:
         return None
-    return [Inbox(workload, (routes == number).nonzero()[0], engine.max_model_len) for number in range(replicas)]
+    return [
+        Inbox(workload, (routes == number).nonzero()[0], member.engine.max_model_len)
+        for number, member in enumerate(members)
+    ]
 
 
 def _client(
-    env: Environment, workload: Workload, engine: EngineConfig, fleet: list[Replica], router: str, seed: int
+    env: Environment, workload: Workload, members: Sequence[Member], fleet: list[Replica], router: str, seed: int
 ) -> Client:
     """A client whose requests reach the replica that the router chooses when they arrive."""
-    route = make_router(router, seed=seed, requests=len(workload), replicas=len(fleet))
+    route = make_router(router, workload, seed=seed, replicas=len(fleet))
 
     def send(row: int, now: int) -> None:
-        request = make_request(workload, row, now, engine.max_model_len)
-        fleet[route(request, fleet)].deliver(request)
+        number = route(row, fleet)
+        fleet[number].deliver(make_request(workload, row, now, members[number].engine.max_model_len))
 
     return Client(env, workload, send)
 

@@ -89,7 +89,7 @@ def summarize(log: RunLog, options: MetricsOptions | None = None) -> dict[str, A
         "mean_running": ratio(use.running, use.duration_ps),
         "mean_waiting": ratio(use.waiting, use.duration_ps),
         "binding_limit": binding_limit(log, use, options.step_hint),
-        "wait_shares": wait_shares(log, use),
+        "wait_shares": wait_shares(use),
         "saturated": saturated,
         "slo": _slo_block(limits, good),
         "classes": _classes(facts, by_class, good),

@@ -37,21 +37,20 @@ _CAUSES: dict[str, tuple[HeadWait, ...]] = {
 }
 
 
-def wait_shares(log: RunLog, use: Occupancy) -> dict[str, float]:
+def wait_shares(use: Occupancy) -> dict[str, float]:
     """Share of the replicas' time in which the head of the queue waited, by cause."""
-    time = use.duration_ps * len(log.replicas)
-    return {name: ratio(sum(use.head_wait_ps[cause] for cause in causes), time) for name, causes in _CAUSES.items()}
+    return {name: ratio(sum(use.head_wait_ps[cause] for cause in causes), use.replica_ps) for name, causes in _CAUSES.items()}
 
 
 def binding_limit(log: RunLog, use: Occupancy, hint: StepHint | None = None) -> BindingLimit:
     """The limit that binds; the module states the rule."""
-    shares = wait_shares(log, use)
+    shares = wait_shares(use)
     largest = max(shares, key=lambda name: shares[name])
     if sum(shares.values()) >= WAIT_SHARE:
         if largest == "token_budget" and hint is not None and _asked(log, hint) == "compute":
             return "compute"
         return largest  # type: ignore[return-value]  # the keys of _CAUSES are among the names
-    busy = ratio(use.busy_ps, use.duration_ps * len(log.replicas))
+    busy = ratio(use.busy_ps, use.replica_ps)
     arrivals = log.workload.arrival_ps
     pushed = log.workload.max_concurrency is not None or (
         len(arrivals) > 0 and int(arrivals.max()) == int(arrivals.min())

@@ -1,6 +1,7 @@
 """Time-weighted use of the batch and of the KV pool, and Little's law as a check.
 
-All integrals are over [first arrival, end], in Python integers (token·ps overflow 64 bits), summed over replicas:
+All integrals are over [first arrival, end], in Python integers (token·ps overflow 64 bits), summed over replicas, each
+of which counts while it is up:
 
     running  = ∫ running requests dt          waiting = ∫ waiting requests dt
     stored   = ∫ KV tokens dt                 held    = ∫ slots held dt        total = slots · time
@@ -42,6 +43,7 @@ class Occupancy:
     """Integrals over a run (see the module), and the steps and peaks of all replicas."""
 
     duration_ps: int = 0
+    replica_ps: int = 0  # Σ over replicas of the time for which they were up
     engine_steps: int = 0
     busy_ps: int = 0
     running: int = 0
@@ -83,7 +85,9 @@ def occupancy(log: RunLog, facts: RequestFacts, gaps: GapCollector | None = None
     first_ps = int(arrivals.min()) if len(arrivals) else log.end_ps
     use = Occupancy(duration_ps=log.end_ps - first_ps)
     for replica in log.replicas:
-        use.total += replica.pool.total_slots * use.duration_ps
+        up_ps = uptime_ps(replica, first_ps, log.end_ps)
+        use.replica_ps += up_ps
+        use.total += replica.pool.total_slots * up_ps
         for steps in step_blocks(replica):
             _add_steps(use, replica, steps)
             if gaps is not None:
@@ -96,6 +100,12 @@ def occupancy(log: RunLog, facts: RequestFacts, gaps: GapCollector | None = None
     use.waiting = waiting_time(log, facts)
     _check_little(log, facts, use)
     return use
+
+
+def uptime_ps(replica: ReplicaLog, first_ps: int, end_ps: int) -> int:
+    """For how long of [first, end] a replica was up."""
+    until = end_ps if replica.to_ps is None else min(replica.to_ps, end_ps)
+    return max(until - max(replica.from_ps, first_ps), 0)
 
 
 def _add_steps(use: Occupancy, replica: ReplicaLog, steps: dict[str, IntColumn]) -> None:
@@ -159,14 +169,14 @@ def _left_running(log: RunLog, facts: RequestFacts) -> int:
     table = facts.columns
     left = (table["status"] == Status.UNFINISHED) & (table["scheduled_ps"] != NOT_YET)
     total = 0
-    for number, replica in enumerate(log.replicas):
+    for replica in log.replicas:
         rows = replica.segment_columns()
-        if len(rows["steps"]) == 0:
+        if replica.to_ps is not None or len(rows["steps"]) == 0:  # whoever was up no more has nobody left
             continue
         k, d, g, start = (int(rows[name][-1]) for name in ("steps", "duration_ps", "growth_ps", "start_ps"))
         last_ps = start + k * d + g * (k * (k - 1) // 2)
         waiting_again = int((replica.requeue_columns()["readmitted_ps"] == NOT_YET).sum())
-        running = int((left & (table["replica"] == number)).sum()) - waiting_again
+        running = int((left & (table["replica"] == replica.replica)).sum()) - waiting_again
         total += running * (log.end_ps - last_ps)
     return total
 

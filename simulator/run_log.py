@@ -108,7 +108,10 @@ def _table() -> array[int]:
 
 @dataclass
 class ReplicaLog:
-    """One replica's steps.
+    """One replica's steps, from its start to its end: one log for each life of a replica that fails and starts again.
+
+    ``replica`` is its number, ``group`` the kind of replica it is (see ``Member``); it was up from ``from_ps`` until
+    ``to_ps`` (None: until the run ended).
 
     ``growth_blocks``: for a row of k > 1 steps, blocks newly allocated in steps 1 .. min(k-1, block_size) of the
     row, starting at index ``growth_at`` (paged pools only); beyond block_size steps the pattern repeats with that
@@ -134,6 +137,11 @@ class ReplicaLog:
     swapped_out_blocks: int = 0
     swapped_in_blocks: int = 0
     swap_fallbacks: int = 0
+    replica: int = 0
+    group: str = ""
+    gpus: int = 1
+    from_ps: int = 0
+    to_ps: int | None = None
 
     def segment_columns(self) -> dict[str, IntColumn]:
         return columns(self.segments, SEGMENT_COLUMNS)
@@ -155,7 +163,8 @@ class RunLog:
         status: ``ok``; ``deadlock``: requests wait that nothing will ever admit; ``livelock``: they
             preempt each other for ever; ``max_steps``: cut.
         end_ps: when the last request ended, or when the run was cut.
-        limits: the engine's limits, for the binding limit: max_num_seqs, max_num_batched_tokens, max_model_len.
+        limits: the engine's limits, for the binding limit: max_num_seqs, max_num_batched_tokens, max_model_len
+            (the highest of all replicas, where they differ).
     """
 
     workload: Workload

@@ -232,6 +232,7 @@ def server_log(workload: Workload, server: Server) -> tuple[RunLog, Truth]:
         if job not in fits:
             _end(log, job, 0, Status.REJECTED)
     for number, replica in enumerate(replicas):
+        replica.log.replica = number
         for job in replica.done:
             _end(log, job, number, Status.FINISHED)
         for job in replica.waiting + replica.running:
@@ -256,7 +257,7 @@ def merged(log: RunLog, seed: int, chance: float = 0.9) -> RunLog:
     rng = random.Random(seed)
     replicas = []
     for replica in log.replicas:
-        other = ReplicaLog(replica.pool)
+        other = ReplicaLog(replica.pool, replica=replica.replica)
         other.irregular_gaps_ps = replica.irregular_gaps_ps
         other.requeues, other.holds = replica.requeues, replica.holds
         rows = np.array(replica.segments, dtype=np.int64).reshape(-1, len(SEGMENT_COLUMNS)).tolist()
