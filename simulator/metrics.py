@@ -21,6 +21,7 @@ import numpy as np
 
 from simulator.errors import InputError
 from simulator.metrics_exact import ratio
+from simulator.metrics_fleet import kv_block
 from simulator.metrics_gaps import GapCollector, Gaps, order_statistics
 from simulator.metrics_limit import StepHint, binding_limit, wait_shares
 from simulator.metrics_occupancy import Occupancy, occupancy
@@ -96,7 +97,7 @@ def summarize(log: RunLog, options: MetricsOptions | None = None) -> dict[str, A
         "confidence_95": _intervals(facts, measured, saturated),
         "measured_requests": int((measured & facts.finished).sum()),
         "warmup_s": options.warmup_s,
-        "kv": _kv(log, use),
+        "kv": kv_block(log, use),
     }
 
 
@@ -244,39 +245,3 @@ def _hit_rate(facts: RequestFacts) -> float:
     admitted = facts.columns["scheduled_ps"] != NOT_YET
     cached = int(facts.columns["cached_tokens"][admitted].sum())
     return ratio(cached, int(facts.prompt_tokens[admitted].sum()))
-
-
-_INT32_BYTES = 4
-
-
-def _table_bytes(log: RunLog) -> int:
-    """Bytes of a replica's block table: int32 [max_num_seqs, ⌈max_model_len / B⌉] as in vLLM; 0 if contiguous."""
-    pool, limits = log.replicas[0].pool, log.limits
-    if pool.kind != "paged" or not limits:
-        return 0
-    return _INT32_BYTES * limits["max_num_seqs"] * -(-limits["max_model_len"] // pool.block_size)
-
-
-def _kv(log: RunLog, use: Occupancy) -> dict[str, Any]:
-    """The pool of one replica, and the use of all of them; the peak is that of the fullest replica."""
-    pool = log.replicas[0].pool
-    if any(other.pool != pool for other in log.replicas):
-        raise InputError("replicas with different KV pools cannot be reported together", where="replicas")
-    slots = pool.num_blocks * (pool.block_size if pool.kind == "paged" else 1)
-    return {
-        "kind": pool.kind,
-        "pool_bytes": slots * pool.bytes_per_token,
-        "num_gpu_blocks": pool.num_blocks,
-        "block_size": pool.block_size,
-        "bytes_per_token": pool.bytes_per_token,
-        "total_slots": pool.total_slots,
-        "peak_utilization": use.peak_utilization,
-        "mean_utilization": ratio(use.held, use.total),
-        **use.shares(pool.kind == "contiguous"),
-        "block_table_bytes": _table_bytes(log),
-        "mean_block_table_lookups_per_step": ratio(use.table_slots, use.engine_steps * max(pool.block_size, 1)),
-        "evicted_blocks": sum(replica.evicted_blocks for replica in log.replicas),
-        "swapped_out_blocks": sum(replica.swapped_out_blocks for replica in log.replicas),
-        "swapped_in_blocks": sum(replica.swapped_in_blocks for replica in log.replicas),
-        "swap_fallbacks": sum(replica.swap_fallbacks for replica in log.replicas),
-    }

@@ -39,7 +39,9 @@ _CAUSES: dict[str, tuple[HeadWait, ...]] = {
 
 def wait_shares(use: Occupancy) -> dict[str, float]:
     """Share of the replicas' time in which the head of the queue waited, by cause."""
-    return {name: ratio(sum(use.head_wait_ps[cause] for cause in causes), use.replica_ps) for name, causes in _CAUSES.items()}
+    return {
+        name: ratio(sum(map(use.head_wait_ps.__getitem__, causes)), use.replica_ps) for name, causes in _CAUSES.items()
+    }
 
 
 def binding_limit(log: RunLog, use: Occupancy, hint: StepHint | None = None) -> BindingLimit:

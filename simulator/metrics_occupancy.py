@@ -26,6 +26,7 @@ where R are a request's reserved slots and ``final`` the tokens that it will sto
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -42,6 +43,7 @@ from simulator.run_log import NOT_YET, HeadWait, IntColumn, ReplicaLog, RunLog, 
 class Occupancy:
     """Integrals over a run (see the module), and the steps and peaks of all replicas."""
 
+    first_ps: int = 0
     duration_ps: int = 0
     replica_ps: int = 0  # Σ over replicas of the time for which they were up
     engine_steps: int = 0
@@ -83,9 +85,21 @@ def occupancy(log: RunLog, facts: RequestFacts, gaps: GapCollector | None = None
     """
     arrivals = facts.columns["arrival_ps"]
     first_ps = int(arrivals.min()) if len(arrivals) else log.end_ps
-    use = Occupancy(duration_ps=log.end_ps - first_ps)
-    for replica in log.replicas:
-        up_ps = uptime_ps(replica, first_ps, log.end_ps)
+    use = occupancy_of(log.replicas, first_ps, log.end_ps, gaps)
+    if log.status in ("max_steps", "livelock"):
+        use.running += _left_running(log, facts)
+    use.waiting = waiting_time(log, facts)
+    _check_little(log, facts, use)
+    return use
+
+
+def occupancy_of(
+    replicas: Sequence[ReplicaLog], first_ps: int, end_ps: int, gaps: GapCollector | None = None
+) -> Occupancy:
+    """What the steps of some replicas add up to; who waits is not known of a part of them."""
+    use = Occupancy(first_ps, duration_ps=end_ps - first_ps)
+    for replica in replicas:
+        up_ps = uptime_ps(replica, first_ps, end_ps)
         use.replica_ps += up_ps
         use.total += replica.pool.total_slots * up_ps
         for steps in step_blocks(replica):
@@ -94,11 +108,7 @@ def occupancy(log: RunLog, facts: RequestFacts, gaps: GapCollector | None = None
                 gaps.add_steps(steps)
         if gaps is not None:
             gaps.add_irregular(np.array(replica.irregular_gaps_ps, dtype=np.int64))
-        use.reservable += _reservable(replica, log.end_ps)
-    if log.status in ("max_steps", "livelock"):
-        use.running += _left_running(log, facts)
-    use.waiting = waiting_time(log, facts)
-    _check_little(log, facts, use)
+        use.reservable += _reservable(replica, end_ps)
     return use
 
 
