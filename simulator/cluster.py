@@ -17,7 +17,7 @@ from simulator.members import Member
 from simulator.pass_recorder import PassRecorder
 from simulator.request import Request
 from simulator.routers import make_router, static_routes
-from simulator.run_log import REQUEST_COLUMNS, ReplicaLog, RunLog
+from simulator.run_log import REQUEST_COLUMNS, ReplicaLog, RunLog, RunStatus
 from simulator.run_writer import RunWriter
 from simulator.schedulers.config import EngineConfig
 from simulator.schedulers.make import make_scheduler
@@ -94,16 +94,13 @@ def simulate_fleet(
     Raises:
         InputError: settings that contradict each other, an unknown router, or arrivals out of order.
     """
-    _check_order(workload)
-    engines = list(dict.fromkeys(member.engine for member in members))
-    for engine in engines:
-        _check_sequences(workload, engine)
+    check_workload(workload, members)
     env = Environment()
-    log = RunLog(workload, [], limits=_limits(engines))
+    log = RunLog(workload, [], limits=limits_of(members))
     content = TokenContent(workload)
     inboxes = [inbox] if inbox else _inboxes(workload, members, router, seed)
     fleet = [
-        _replica(
+        new_replica(
             env,
             log,
             content,
@@ -122,11 +119,11 @@ def simulate_fleet(
         env.run()
     except KvplanError as error:  # simpy raises a copy, without the error's place and remedy
         raise error.__cause__ or error from None
-    _close(log, fleet)
+    log.status, log.end_ps = close_fleet(log, fleet)
     return log
 
 
-def _replica(
+def new_replica(
     env: Environment,
     log: RunLog,
     content: TokenContent,
@@ -135,8 +132,8 @@ def _replica(
     inbox: Inbox | None,
     *,
     stepwise: bool,
-    max_steps: int | None,
-    recorder: PassRecorder | None,
+    max_steps: int | None = None,
+    recorder: PassRecorder | None = None,
 ) -> Replica:
     """Replica ``number``, with a log of its own; without an inbox it is delivered to. Here its class is chosen."""
     kv = make_cache(member.pool, member.engine, content)
@@ -154,13 +151,21 @@ def _replica(
     )
 
 
-def _limits(engines: Sequence[EngineConfig]) -> dict[str, int]:
+def limits_of(members: Sequence[Member]) -> dict[str, int]:
     """The engines' limits, the highest where they differ."""
+    engines = list(dict.fromkeys(member.engine for member in members))
     return {
         "max_num_seqs": max(engine.running_limit for engine in engines),
         "max_num_batched_tokens": max(engine.max_num_batched_tokens for engine in engines),
         "max_model_len": max(engine.max_model_len for engine in engines),
     }
+
+
+def check_workload(workload: Workload, members: Sequence[Member]) -> None:
+    """Raises InputError: arrivals out of order, or sequences that a member's engine does not know."""
+    _check_order(workload)
+    for engine in dict.fromkeys(member.engine for member in members):
+        _check_sequences(workload, engine)
 
 
 def _check_order(workload: Workload) -> None:
@@ -234,27 +239,32 @@ def _watch(fleet: list[Replica], client: Client | None, progress: Progress | Non
         replica.on_end = ended
 
 
-def _close(log: RunLog, fleet: list[Replica]) -> None:
-    """Accounts for whoever is left, and says how the run ended."""
+def close_fleet(
+    log: RunLog, fleet: Sequence[Replica], *, begin: int = 0, left_at: int | None = None
+) -> tuple[RunStatus, int]:
+    """Accounts for whoever is left; how the run of these replicas ended, and when.
+
+    Args:
+        begin: where their rows start in ``log.requests``.
+        left_at: when reservations end that are still held; None: with the run of these replicas.
+    """
     for replica in fleet:
         replica.writer.log.evicted_blocks = replica.kv.evicted_blocks
-    finish = REQUEST_COLUMNS.index("finish_ps")
-    arrival = REQUEST_COLUMNS.index("arrival_ps")
     width = len(REQUEST_COLUMNS)
-    ends = log.requests[finish::width]
-    end = max((max(ends, default=0), max(log.requests[arrival::width], default=0)))
+    ends, arrivals = (
+        log.requests[begin + REQUEST_COLUMNS.index(name) :: width] for name in ("finish_ps", "arrival_ps")
+    )
+    end = max(max(ends, default=0), max(arrivals, default=0))
     left = [
         replica
         for replica in fleet
         if replica.scheduler.running or replica.scheduler.waiting or replica.scheduler.away()
     ]
-    if left:
-        log.status = "deadlock"
-        if any(replica.live_locked for replica in left):
-            log.status = "livelock"
-        if any(replica.cut_short for replica in left):
-            log.status = "max_steps"
-        end = max(end, *(replica.now for replica in left))
-        for replica in left:
-            replica.close(end)
-    log.end_ps = end
+    if not left:
+        return "ok", end
+    end = max(end, *(replica.now for replica in left))
+    for replica in left:
+        replica.close(end if left_at is None else left_at)
+    if any(replica.cut_short for replica in left):
+        return "max_steps", end
+    return ("livelock" if any(replica.live_locked for replica in left) else "deadlock"), end

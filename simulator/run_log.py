@@ -22,6 +22,8 @@ from workloads.workload import Workload
 
 IntColumn = NDArray[np.int64]
 
+RunStatus = Literal["ok", "deadlock", "livelock", "max_steps"]
+
 NOT_YET = -(1 << 63)
 """An integer time that has not come: becomes an empty cell or None on output."""
 
@@ -171,7 +173,7 @@ class RunLog:
     replicas: list[ReplicaLog]
     requests: array[int] = field(default_factory=_table)
     reasons: list[str] = field(default_factory=lambda: [""])
-    status: Literal["ok", "deadlock", "livelock", "max_steps"] = "ok"
+    status: RunStatus = "ok"
     end_ps: int = 0
     limits: dict[str, int] = field(default_factory=dict)
 
