@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from reports.plots.sweep_pictures import Picture, pictures, times_from
-from reports.style import svg
+from reports.drawing import drawn, remove_old
+from reports.plots.sweep_pictures import pictures, times_from
 from reports.sweep_answer import Judged, judge, place_words, sweep_answer, value_words
 from reports.sweep_data import SweepData, read_sweep
 from reports.sweep_markdown import markdown
@@ -32,27 +32,14 @@ def write_sweep_report(folder: Path) -> Path:
         InputError: the folder holds no finished sweep.
     """
     judged = judge(read_sweep(folder))
-    drawings = [_drawing(picture) for picture in pictures(judged)]
-    _remove_old(folder / "plots", {f"{drawing['name']}.svg" for drawing in drawings})
+    drawings = [drawn(picture) for picture in pictures(judged)]
+    remove_old(folder / "plots", "sweep_*.svg", {f"{drawing['name']}.svg" for drawing in drawings})
     for drawing in drawings:
         write_text(folder / "plots" / f"{drawing['name']}.svg", drawing["svg"])
     write_text(folder / "report.md", markdown(judged, drawings, warnings(judged.sweep)))
     page = folder / "report.html"
     write_text(page, _render(judged, drawings))
     return page
-
-
-def _drawing(picture: Picture) -> dict[str, str]:
-    alt = picture.alt_text()
-    text = svg(picture.draw, picture.size(), picture.name, picture.title, alt)
-    return {"name": picture.name, "title": picture.title, "caption": picture.caption, "alt": alt, "svg": text}
-
-
-def _remove_old(plots: Path, kept: set[str]) -> None:
-    """An earlier sweep in the folder may have had other drawings."""
-    for path in plots.glob("sweep_*.svg"):
-        if path.name not in kept:
-            path.unlink()
 
 
 def _render(judged: Judged, drawings: list[dict[str, str]]) -> str:

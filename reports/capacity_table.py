@@ -1,0 +1,164 @@
+"""The ranked table of a capacity search: one list of columns for the terminal, the page and Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from reports.capacity_data import Limited, Row, serves
+from reports.numbers import MISSING, fixed, percent, short, whole
+from reports.tables import limit_name
+
+FEW_ROWS = 24
+"""Up to here the first table holds every candidate."""
+
+BEST_ROWS, REFUSED_ROWS = 12, 8
+LONGEST_REASON = 240
+STATUS_WORDS = {
+    "does_not_fit": "does not fit",
+    "slo_unreachable": "misses the SLO",
+    "bad_input": "bad input",
+    "over_budget": "over the budget",
+    "too_slow": "too slow",
+    "failed": "failed",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its head with the unit, a short head for the terminal, its value in a row and how it is written.
+
+    Attributes:
+        always: whether it is known of candidates that were never simulated, too.
+        words: text, so it stands to the left.
+    """
+
+    head: str
+    brief: str
+    value: Callable[[Row], Any]
+    write: Callable[[Any], str]
+    always: bool = False
+    words: bool = False
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a cell shows, and what it is sorted by."""
+
+    text: str
+    value: Any
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """Cells of ``Table.columns``; a candidate that does not serve has ``why`` instead of those behind the first."""
+
+    rank: str
+    name: str
+    cells: list[Cell]
+    best: bool
+    why: str | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns and rows; the first ``known`` columns are filled in every row; ``left_out``: rows it does not show."""
+
+    columns: list[Column]
+    rows: list[TableRow]
+    known: int
+    left_out: int = 0
+
+
+def ranked_table(rows: list[Row], answer: Row, limits: tuple[Limited, ...], swept: tuple[str, ...] = ()) -> Table:
+    """Every candidate, best first."""
+    columns = [
+        column for column in _columns(answer, limits, swept) if any(column.value(row) is not None for row in rows)
+    ]
+    known = sum(column.always for column in columns)
+    winner = (answer.get("winner") or {}).get("candidate")
+    out = []
+    for place, row in enumerate(rows):
+        cells = [Cell(_text(column, row), column.value(row)) for column in columns]
+        why = None if serves(row) else why_not(row)
+        rank = row.get("rank")
+        out.append(
+            TableRow(
+                whole(place + 1 if rank is None else rank), row["candidate"], cells, row["candidate"] == winner, why
+            )
+        )
+    return Table(columns, out, known)
+
+
+def shortened(table: Table) -> Table:
+    """The best, and the first of those that do not serve, where there are too many for a first look."""
+    if len(table.rows) <= FEW_ROWS:
+        return table
+    served = [row for row in table.rows if row.why is None or row.best]
+    refused = [row for row in table.rows if row.why is not None and not row.best]
+    chosen = served[: FEW_ROWS - min(REFUSED_ROWS, len(refused))]
+    chosen += refused[: max(REFUSED_ROWS, FEW_ROWS - len(chosen))]
+    return Table(table.columns, chosen, table.known, len(table.rows) - len(chosen))
+
+
+def why_not(row: Row, longest: int = LONGEST_REASON) -> str:
+    """Why a candidate does not serve, on one line: ``does not fit: the weights take ...``."""
+    status = str(row.get("status") or "failed")
+    words = STATUS_WORDS.get(status, "does not serve the rate" if status == "ok" else status)
+    reason = " ".join(str(row.get("reason") or "").split())
+    text = f"{words}: {reason}" if reason and not reason.lower().startswith(words) else reason or words
+    return text if len(text) <= longest else text[: longest - 3].rsplit(" ", 1)[0] + " ..."
+
+
+def setting_label(path: str) -> str:
+    """The last part of a dotted key: ``max_num_seqs``."""
+    return path.rpartition(".")[2]
+
+
+def _columns(answer: Row, limits: tuple[Limited, ...], swept: tuple[str, ...]) -> list[Column]:
+    rate = answer.get("rate_rps")
+    columns = [Column(setting_label(path), setting_label(path), _key(path), _setting, True, True) for path in swept]
+    columns += [
+        Column("GPUs", "GPUs", _key("gpus"), whole, True),
+        Column("USD per hour", "USD /h", _key("usd_per_hour"), fixed, True),
+        Column("USD per million tokens", "USD /Mtok", _key("usd_per_million_tokens"), money),
+        Column("knee (req/s)", "knee req/s", _key("knee_rps"), short),
+    ]
+    if rate:
+        columns.append(Column("to spare", "to spare", lambda row: _share(row.get("headroom_rps"), rate), _spare))
+    for limit in limits:
+        columns.append(Column(f"{limit.label} (ms)", f"{limit.label} ms", _key(limit.column), short))
+    return [
+        *columns,
+        Column("tokens/s per user", "tok/s /user", _key("tokens_per_s_per_user"), short),
+        Column("tokens/s per GPU", "tok/s /GPU", _key("tokens_per_s_per_gpu"), short),
+        Column("KV pool (GiB per GPU)", "KV GiB /GPU", _key("kv_pool_gib_per_gpu"), short),
+        Column("binding limit", "binds", _key("binding_limit"), limit_name, words=True),
+    ]
+
+
+def money(value: float | None) -> str:
+    """USD with cents, or three digits below one dollar: 12.34, 0.0932."""
+    return short(value) if value is not None and abs(value) < 1 else fixed(value)
+
+
+def _key(key: str) -> Callable[[Row], Any]:
+    return lambda row: row.get(key)
+
+
+def _share(value: Any, whole_rps: float) -> float | None:
+    return None if value is None else value / whole_rps
+
+
+def _spare(share: float) -> str:
+    return percent(share, 0) if share >= 0 else f"-{percent(-share, 0)}"
+
+
+def _setting(value: Any) -> str:
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+
+
+def _text(column: Column, row: Row) -> str:
+    value = column.value(row)
+    return MISSING if value is None else column.write(value)
