@@ -44,6 +44,12 @@ def find_model(name_or_path: str | Path) -> ModelSpec:
     return _read(known)
 
 
+def huggingface_name(name: str) -> str | None:
+    """The Hugging Face repository of a model of the catalogue; None for a name that is not in it."""
+    file = data_files("models", ".json").get(name)
+    return None if file is None else str(json.loads(file.read_text(encoding="utf-8"))["huggingface"])
+
+
 @functools.cache
 def _read(known: str) -> ModelSpec:
     entry = json.loads(data_files("models", ".json")[known].read_text(encoding="utf-8"))

@@ -1,0 +1,1 @@
+"""How the servers that people run are started."""
