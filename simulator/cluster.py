@@ -239,14 +239,11 @@ def _watch(fleet: list[Replica], client: Client | None, progress: Progress | Non
         replica.on_end = ended
 
 
-def close_fleet(
-    log: RunLog, fleet: Sequence[Replica], *, begin: int = 0, left_at: int | None = None
-) -> tuple[RunStatus, int]:
+def close_fleet(log: RunLog, fleet: Sequence[Replica], begin: int = 0) -> tuple[RunStatus, int]:
     """Accounts for whoever is left; how the run of these replicas ended, and when.
 
     Args:
         begin: where their rows start in ``log.requests``.
-        left_at: when reservations end that are still held; None: with the run of these replicas.
     """
     for replica in fleet:
         replica.writer.log.evicted_blocks = replica.kv.evicted_blocks
@@ -264,7 +261,7 @@ def close_fleet(
         return "ok", end
     end = max(end, *(replica.now for replica in left))
     for replica in left:
-        replica.close(end if left_at is None else left_at)
+        replica.close(end)
     if any(replica.cut_short for replica in left):
         return "max_steps", end
     return ("livelock" if any(replica.live_locked for replica in left) else "deadlock"), end

@@ -21,7 +21,7 @@ from simulator.errors import KvplanError
 from simulator.inbox import Inbox
 from simulator.members import Member
 from simulator.routers import static_routes
-from simulator.run_log import HOLD_COLUMNS, NOT_YET, REQUEST_COLUMNS, ReplicaLog, RunLog, RunStatus
+from simulator.run_log import REQUEST_COLUMNS, ReplicaLog, RunLog, RunStatus
 from workloads.workload import Workload
 
 _STATUSES: tuple[RunStatus, ...] = ("ok", "deadlock", "livelock", "max_steps")
@@ -33,7 +33,8 @@ class FleetPart:
     """What some replicas did; it can be pickled, and is small: tables, no workload.
 
     Attributes:
-        replicas: their logs. Reservations still held at the end of the run end NOT_YET, as that end is not known.
+        replicas: their logs. None has a reservation that is held until the end of the run, which is not known here:
+            whoever is left in a dead-lock waits, and only paged pools know a live-lock.
         requests: their rows as in ``RunLog``; ``reason`` is an index into this part's ``reasons``.
         end_ps: when the last of their requests ended, or the last of them stopped.
         fault: of the first replica that could not go on, its number and what it raised; the others did not run then.
@@ -97,7 +98,7 @@ def simulate_part(
         except (KvplanError, OverflowError, StructError) as fault:
             part.fault = (number, fault.__cause__ if isinstance(fault.__cause__, type(fault)) else fault)
             return part
-        status, end_ps = close_fleet(log, [replica], begin=begin, left_at=NOT_YET)
+        status, end_ps = close_fleet(log, [replica], begin)
         part.status = max(part.status, status, key=_STATUSES.index)
         part.end_ps = max(part.end_ps, end_ps)
     return part
@@ -112,28 +113,18 @@ def joined(workload: Workload, members: Sequence[Member], parts: Sequence[FleetP
     faults = [part.fault for part in parts if part.fault is not None]
     if faults:
         raise min(faults, key=lambda fault: fault[0])[1]
-    end_ps = max(part.end_ps for part in parts)
     replicas = sorted((log for part in parts for log in part.replicas), key=lambda log: log.replica)
     assert [log.replica for log in replicas] == list(range(len(members)))
     whole = RunLog(
         workload,
         replicas,
         status=max((part.status for part in parts), key=_STATUSES.index),
-        end_ps=end_ps,
+        end_ps=max(part.end_ps for part in parts),
         limits=limits_of(members),
     )
-    for log in replicas:
-        _date_holds(log, end_ps)
     for part in parts:
         _add_requests(whole, part)
     return whole
-
-
-def _date_holds(log: ReplicaLog, end_ps: int) -> None:
-    """What was still reserved at the end of the part was so until the end of the run."""
-    if log.holds:
-        until = np.frombuffer(log.holds, dtype=np.int64).reshape(-1, len(HOLD_COLUMNS))[:, HOLD_COLUMNS.index("to_ps")]
-        until[until == NOT_YET] = end_ps
 
 
 def _add_requests(whole: RunLog, part: FleetPart) -> None:
