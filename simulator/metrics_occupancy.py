@@ -22,6 +22,13 @@ Shares of the pool (of ``total``), which add up to 1:
                  free = total − held                   external as above, free = total − held − external
 
 where R are a request's reserved slots and ``final`` the tokens that it will store in the end.
+
+With prefill/decode disaggregation a request is somewhere else between its prefill and its decode replica:
+
+    transferring = ∫ requests that have blocks at their decode replica and whose KV has not come, dt,
+
+and all other time between the two it waits. Its tokens count as stored, at the prefill replica until the blocks are
+given back, at the decode replica from when it has blocks.
 """
 
 from __future__ import annotations
@@ -57,6 +64,7 @@ class Occupancy:
     total: int = 0
     reservable: int = 0  # Σ min(final, R)·time of contiguous holds
     waiting: int = 0
+    transferring: int = 0
     peak_utilization: float = 0.0
     head_wait_ps: dict[HeadWait, int] = field(default_factory=lambda: dict.fromkeys(HeadWait, 0))
 
@@ -88,7 +96,8 @@ def occupancy(log: RunLog, facts: RequestFacts, gaps: GapCollector | None = None
     use = occupancy_of(log.replicas, first_ps, log.end_ps, gaps)
     if log.status in ("max_steps", "livelock"):
         use.running += _left_running(log, facts)
-    use.waiting = waiting_time(log, facts)
+    use.transferring = transfer_time(log)
+    use.waiting = waiting_time(log, facts) - use.transferring
     _check_little(log, facts, use)
     return use
 
@@ -109,6 +118,9 @@ def occupancy_of(
         if gaps is not None:
             gaps.add_irregular(np.array(replica.irregular_gaps_ps, dtype=np.int64))
         use.reservable += _reservable(replica, end_ps)
+        use.stored += replica.parked.tokens
+        use.held += replica.parked.held_slots
+        use.saved += replica.parked.saved_slots
     return use
 
 
@@ -178,6 +190,7 @@ def _left_running(log: RunLog, facts: RequestFacts) -> int:
     """
     table = facts.columns
     left = (table["status"] == Status.UNFINISHED) & (table["scheduled_ps"] != NOT_YET)
+    moved = log.handover_columns()
     total = 0
     for replica in log.replicas:
         rows = replica.segment_columns()
@@ -186,7 +199,8 @@ def _left_running(log: RunLog, facts: RequestFacts) -> int:
         k, d, g, start = (int(rows[name][-1]) for name in ("steps", "duration_ps", "growth_ps", "start_ps"))
         last_ps = start + k * d + g * (k * (k - 1) // 2)
         waiting_again = int((replica.requeue_columns()["readmitted_ps"] == NOT_YET).sum())
-        running = int((left & (table["replica"] == replica.replica)).sum()) - waiting_again
+        not_there = int(((moved["decode_replica"] == replica.replica) & (moved["admitted_ps"] == NOT_YET)).sum())
+        running = int((left & (table["replica"] == replica.replica)).sum()) - waiting_again - not_there
         total += running * (log.end_ps - last_ps)
     return total
 
@@ -201,6 +215,8 @@ def _was_taken(facts: RequestFacts) -> NDArray[np.bool_]:
 def waiting_time(log: RunLog, facts: RequestFacts) -> int:
     """Σ over requests of (scheduled − arrival) + Σ over preemptions of (readmitted − preempted), ps.
 
+    And Σ over handovers of (admitted − prefilled), of which ``transfer_time`` is a part.
+
     What never came counts to the end of the run; a request rejected before it ran does not wait.
     """
     table = facts.columns
@@ -211,18 +227,31 @@ def waiting_time(log: RunLog, facts: RequestFacts) -> int:
         requeues = replica.requeue_columns()
         back = np.where(requeues["readmitted_ps"] == NOT_YET, log.end_ps, requeues["readmitted_ps"])
         waiting += sum_of_products(back - requeues["preempted_ps"])
-    return waiting
+    moved = log.handover_columns()
+    return waiting + sum_of_products(known_by(moved["admitted_ps"], log.end_ps) - moved["prefilled_ps"])
+
+
+def transfer_time(log: RunLog) -> int:
+    """Σ over handovers of (loaded − reserved), ps; what has not come counts to the end of the run."""
+    moved = log.handover_columns()
+    return sum_of_products(known_by(moved["loaded_ps"], log.end_ps) - known_by(moved["reserved_ps"], log.end_ps))
+
+
+def known_by(times_ps: IntColumn, end_ps: int) -> IntColumn:
+    """The times, or the end of the run where they have not come by then."""
+    return np.where((times_ps == NOT_YET) | (times_ps > end_ps), end_ps, times_ps)
 
 
 def _check_little(log: RunLog, facts: RequestFacts, use: Occupancy) -> None:
-    """∫ running dt (from the steps) + ∫ waiting dt = Σ (finish or end − arrival), exactly."""
+    """∫ running dt (from the steps) + ∫ waiting dt + ∫ transferring dt = Σ (finish or end − arrival), exactly."""
     table = facts.columns
     served = _was_taken(facts)
     finish = np.where(table["finish_ps"] == NOT_YET, log.end_ps, table["finish_ps"])
     residence = sum_of_products((finish - table["arrival_ps"])[served])
-    if use.running + use.waiting != residence:
+    found = use.running + use.waiting + use.transferring
+    if found != residence:
         raise BrokenRunLogError(
-            f"Little's law is broken: running {use.running} + waiting {use.waiting} request·ps, but the requests "
-            f"spent {residence} (difference {use.running + use.waiting - residence})",
+            f"Little's law is broken: running {use.running} + waiting {use.waiting} + transferring {use.transferring} "
+            f"request·ps, but the requests spent {residence} (difference {found - residence})",
             remedy="this is a fault of the simulator; please report it with the scenario",
         )

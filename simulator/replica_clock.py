@@ -50,7 +50,7 @@ class ReplicaClock:
         """Ends the leap under way at the first pass at or after SimPy's time."""
         assert self._alarm is not None
         duration, growth, _ = self._segment
-        steps = self.steps_until_pass(duration, growth, int(self.env.now) - self.now)
+        steps = max(self.steps_until_pass(duration, growth, int(self.env.now) - self.now), 1)
         if steps >= self._leap:
             return
         end = self.now + steps_duration(duration, growth, steps - self.lag)

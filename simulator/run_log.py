@@ -81,6 +81,18 @@ REQUEST_COLUMNS = (
 )
 REQUEUE_COLUMNS = ("row", "preempted_ps", "readmitted_ps")
 HOLD_COLUMNS = ("row", "from_ps", "to_ps", "reserved_slots", "final_tokens")
+HANDOVER_COLUMNS = (
+    "row",
+    "prefill_replica",
+    "decode_replica",
+    "prefilled_ps",  # the prompt is computed; from here on the prefill replica only holds its KV
+    "reserved_ps",  # the decode replica gave it blocks and asked for the KV, or NOT_YET
+    "loaded_ps",  # the KV is there, or NOT_YET
+    "released_ps",  # the prefill replica gave the blocks back, or NOT_YET
+    "admitted_ps",  # it runs at the decode replica, or NOT_YET
+    "tokens",  # KV tokens to move; 0: they were lost, and the decode replica computes the prompt
+    "wire_ps",  # for how long the link was taken
+)
 
 
 @dataclass(frozen=True)
@@ -106,6 +118,19 @@ def columns(table: array[int], names: tuple[str, ...]) -> dict[str, IntColumn]:
 
 def _table() -> array[int]:
     return array("q")
+
+
+@dataclass
+class ParkedKv:
+    """KV that requests hold without running, in tokens or slots · ps: their prompts wait to be sent, or come in.
+
+    ``tokens`` of it at all times; ``held_slots`` and ``saved_slots`` (what sharing saves) while the replica makes no
+    step, for its steps count them themselves.
+    """
+
+    tokens: int = 0
+    held_slots: int = 0
+    saved_slots: int = 0
 
 
 @dataclass
@@ -144,6 +169,7 @@ class ReplicaLog:
     gpus: int = 1
     from_ps: int = 0
     to_ps: int | None = None
+    parked: ParkedKv = field(default_factory=ParkedKv)
 
     def segment_columns(self) -> dict[str, IntColumn]:
         return columns(self.segments, SEGMENT_COLUMNS)
@@ -167,6 +193,8 @@ class RunLog:
         end_ps: when the last request ended, or when the run was cut.
         limits: the engine's limits, for the binding limit: max_num_seqs, max_num_batched_tokens, max_model_len
             (the highest of all replicas, where they differ).
+        handovers: one row per request that went from a prefill replica to a decode replica (disaggregation).
+        link_bytes_per_token: KV of a token that goes over the link, all ranks together.
     """
 
     workload: Workload
@@ -176,9 +204,15 @@ class RunLog:
     status: RunStatus = "ok"
     end_ps: int = 0
     limits: dict[str, int] = field(default_factory=dict)
+    handovers: array[int] = field(default_factory=_table)
+    link_bytes_per_token: int = 0
 
     def request_columns(self) -> dict[str, IntColumn]:
         """Columns sorted by workload row, so that they do not depend on the order of ending."""
         table = columns(self.requests, REQUEST_COLUMNS)
         order = np.argsort(table["row"], kind="stable")
         return {name: column[order] for name, column in table.items()}
+
+    def handover_columns(self) -> dict[str, IntColumn]:
+        """Columns in the order of the workload's rows."""
+        return columns(self.handovers, HANDOVER_COLUMNS)
