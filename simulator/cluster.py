@@ -114,7 +114,7 @@ def simulate_fleet(
         for number, member in enumerate(members)
     ]
     client = None if inboxes else _client(env, workload, members, fleet, router, seed)
-    _watch(fleet, client, progress, len(workload))
+    watch_ends(fleet, client, progress, len(workload))
     try:
         env.run()
     except KvplanError as error:  # simpy raises a copy, without the error's place and remedy
@@ -138,6 +138,11 @@ def new_replica(
     """Replica ``number``, with a log of its own; without an inbox it is delivered to. Here its class is chosen."""
     kv = make_cache(member.pool, member.engine, content)
     log.replicas.append(ReplicaLog(kv.pool, replica=number, group=member.group, gpus=member.gpus))
+    if hasattr(member.step_time, "stages"):
+        from simulator.pipeline import pipelined_replica
+
+        writer = RunWriter(log, log.replicas[-1], number)
+        return pipelined_replica(env, member, kv, writer, inbox, max_steps=max_steps)
     return Replica(
         env,
         make_scheduler(member.engine, kv),
@@ -220,7 +225,7 @@ def _client(
     return Client(env, workload, send)
 
 
-def _watch(fleet: list[Replica], client: Client | None, progress: Progress | None, total: int) -> None:
+def watch_ends(fleet: list[Replica], client: Client | None, progress: Progress | None, total: int) -> None:
     """Hooks on the end of each request; none where nobody listens."""
     reacts = client is not None and client.reacts
     if progress is None and not reacts:
