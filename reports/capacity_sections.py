@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from reports.capacity_data import CapacityData, Limited, Row, limits_of, row_of
+from reports.capacity_data import LATENCY_WORDS, CapacityData, Limited, Row, limits_of, row_of
 from reports.capacity_table import money
 from reports.numbers import GIB, MISSING, fixed, milliseconds, percent, short, whole
 
@@ -155,6 +155,28 @@ def searched(data: CapacityData) -> str:
     parts = [f"{whole(counts[key])} {name}" for key, name in names if isinstance(counts.get(key), int)]
     step = (data.answer.get("grid") or {}).get("step")
     return ", ".join(parts) + (f"; rates in steps of {percent(step - 1, 0)}" if step and parts else "")
+
+
+SERVERS = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
+
+
+def serve_commands(answer: Row) -> list[tuple[str, str]]:
+    """(server, command) of the winner, the server that was simulated first."""
+    own, found = answer.get("command"), answer.get("commands") or {}
+    order = sorted(found.items(), key=lambda pair: pair[1] != own)  # stable
+    out = [(SERVERS.get(name, name), str(text)) for name, text in order if text]
+    return out or ([("the simulated server", str(own))] if own else [])
+
+
+def slo_words(limits: tuple[Limited, ...]) -> str:
+    """``p99 TTFT at most 400 ms, p99 TPOT at most 40.0 ms``."""
+    return ", ".join(f"{limit.label} at most {milliseconds(limit.limit_ms)}" for limit in limits)
+
+
+def trusted(answer: Row) -> list[tuple[str, str]]:
+    """(latency, how far to trust it)."""
+    found = [(str(one.get("metric") or ""), str(one.get("text") or "")) for one in answer.get("trust") or []]
+    return [(LATENCY_WORDS.get(name, name), text) for name, text in found if text]
 
 
 def _knobs(answer: Row) -> list[Row]:

@@ -52,9 +52,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class TableRow:
-    """Cells of ``Table.columns``; a candidate that does not serve has ``why`` instead of those behind the first."""
+    """Cells of ``Table.columns``; one that does not serve has ``why`` instead of those behind ``Table.known``.
+
+    ``order`` is the rank as a number.
+    """
 
     rank: str
+    order: int
     name: str
     cells: list[Cell]
     best: bool
@@ -80,14 +84,10 @@ def ranked_table(rows: list[Row], answer: Row, limits: tuple[Limited, ...], swep
     winner = (answer.get("winner") or {}).get("candidate")
     out = []
     for place, row in enumerate(rows):
+        order = place + 1 if row.get("rank") is None else int(row["rank"])
         cells = [Cell(_text(column, row), column.value(row)) for column in columns]
         why = None if serves(row) else why_not(row)
-        rank = row.get("rank")
-        out.append(
-            TableRow(
-                whole(place + 1 if rank is None else rank), row["candidate"], cells, row["candidate"] == winner, why
-            )
-        )
+        out.append(TableRow(whole(order), order, row["candidate"], cells, row["candidate"] == winner, why))
     return Table(columns, out, known)
 
 

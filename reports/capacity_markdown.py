@@ -1,0 +1,72 @@
+"""``report.md``: the report of a capacity search for a pull request."""
+
+from __future__ import annotations
+
+from reports.capacity_data import CapacityData
+from reports.capacity_sections import (
+    KNOB_COLUMNS,
+    headroom_columns,
+    headroom_rows,
+    knob_rows,
+    other_answers,
+    serve_commands,
+    slo_words,
+    trusted,
+)
+from reports.capacity_table import Table, ranked_table, shortened
+from reports.markdown import escaped, table_lines
+
+
+def markdown(data: CapacityData, drawings: list[dict[str, str]]) -> str:
+    """The question, the answer, the table, why, the drawings (as links to their files), the commands, what to know."""
+    answer = data.answer
+    table = shortened(ranked_table(data.rows, answer, data.limits))
+    lines = [f"# {escaped(str(answer.get('question') or answer.get('name') or 'Capacity'))}", ""]
+    lines += [escaped(" ".join(data.sentences("sentences"))), ""]
+    lines += [*_ranked(table), ""]
+    notes = ["**Bold**: the answer."] if any(row.best for row in table.rows) else []
+    notes += [f"{table.left_out} more candidates are in `candidates.csv`."] if table.left_out else []
+    notes += [f"SLO: {escaped(slo_words(data.limits))}."] if data.limits else []
+    lines += [" ".join(notes), ""] if notes else []
+    lines += _list("What is missing", data.sentences("missing"))
+    lines += _list("Other answers", [f"{title}: {words}" for title, words in other_answers(data)])
+    lines += _why(data)
+    headroom = headroom_rows(answer, data.limits)
+    if headroom:
+        lines += ["## With more load", "", *table_lines(headroom_columns(data.limits), headroom, 1), ""]
+    for drawing in drawings:
+        lines += [f"![{escaped(drawing['title'])}](plots/{drawing['name']}.svg)", ""]
+        lines += [escaped(drawing["caption"]), ""] if drawing["caption"] else []
+    for server, command in serve_commands(answer):
+        fence = "`" * 3 if "```" not in command else "`" * 6
+        lines += [f"## Serve it with {server}", "", f"{fence}sh", *command.splitlines(), fence, ""]
+    lines += _list("To know", data.sentences("notes"))
+    lines += _list("What was assumed", data.sentences("assumptions"))
+    lines += _list("How far each latency can be trusted", [f"{name}: {text}" for name, text in trusted(answer)])
+    lines.append("These are results of a simulation, not measurements.")
+    return "\n".join(lines) + "\n"
+
+
+def _ranked(table: Table) -> list[str]:
+    heads = ["rank", "candidate", *(column.head for column in table.columns)]
+    rows = []
+    for row in table.rows:
+        cells = [row.rank, row.name, *(cell.text for cell in row.cells)]
+        if row.why is not None:
+            cells = [*cells[: 2 + table.known], row.why]
+        rows.append(cells)
+    bold = [row.best for row in table.rows]
+    return table_lines(heads, rows, 2, bold)
+
+
+def _why(data: CapacityData) -> list[str]:
+    text, knobs = (data.answer.get("limits") or {}).get("text"), knob_rows(data.answer)
+    if not text and not knobs:
+        return []
+    lines = ["## Why", ""]
+    lines += [escaped(str(text)), ""] if text else []
+    return [*lines, *table_lines(KNOB_COLUMNS, knobs, 1), ""] if knobs else lines
+
+
+def _list(title: str, sentences: list[str]) -> list[str]:
+    return [f"## {title}", "", *(f"- {escaped(sentence)}" for sentence in sentences), ""] if sentences else []
