@@ -109,6 +109,18 @@ class GapCollector:
         self._total += sum_of_products(gaps_ps)
         self._squares += sum_of_products(gaps_ps, gaps_ps)
 
+    def add_batches(self, batches: dict[str, IntColumn]) -> None:
+        """Adds gaps of batches that overlap in time, see ``run_log.PipelineFacts``."""
+        start, gap, count = (batches[name].copy() for name in ("start_ps", "gap_ps", "count"))
+        if self._from_ps is not None:
+            kept = start >= self._from_ps
+            gap, count = gap[kept], count[kept]
+        none = gap[:0]
+        self._parts.append((gap, count, none, none, none, none))
+        self._count += int(count.sum())
+        self._total += sum_of_products(gap, count)
+        self._squares += sum_of_products(count, gap, gap)
+
     def add_steps(self, steps: dict[str, IntColumn]) -> None:
         """Adds the gaps of a block of ``metrics_steps.step_blocks``."""
         if self._from_ps is not None:

@@ -117,6 +117,10 @@ def occupancy_of(
                 gaps.add_steps(steps)
         if gaps is not None:
             gaps.add_irregular(np.array(replica.irregular_gaps_ps, dtype=np.int64))
+            if replica.pipeline is not None:
+                gaps.add_batches(replica.pipeline.gap_columns())
+        if replica.pipeline is not None:
+            use.engine_steps -= replica.pipeline.part_rows
         use.reservable += _reservable(replica, end_ps)
         use.stored += replica.parked.tokens
         use.held += replica.parked.held_slots

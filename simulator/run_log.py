@@ -80,6 +80,7 @@ REQUEST_COLUMNS = (
     "reason",  # index into RunLog.reasons, 0 = none
 )
 REQUEUE_COLUMNS = ("row", "preempted_ps", "readmitted_ps")
+GAP_COLUMNS = ("start_ps", "gap_ps", "count")
 HOLD_COLUMNS = ("row", "from_ps", "to_ps", "reserved_slots", "final_tokens")
 HANDOVER_COLUMNS = (
     "row",
@@ -134,6 +135,26 @@ class ParkedKv:
 
 
 @dataclass
+class PipelineFacts:
+    """What only a replica of several pipeline stages has to say (``simulator.pipeline``).
+
+    Attributes:
+        stage_busy_ps: how long each stage worked.
+        in_flight_ps: sum over batches of the time from their pass to their end.
+        part_rows: rows of ``segments`` that no step begins: they go on with the step before.
+        gaps: rows of (start of the batch, inter-token gap, how many tokens had it), times in ps.
+    """
+
+    stage_busy_ps: list[int]
+    in_flight_ps: int = 0
+    part_rows: int = 0
+    gaps: array[int] = field(default_factory=_table)
+
+    def gap_columns(self) -> dict[str, IntColumn]:
+        return columns(self.gaps, GAP_COLUMNS)
+
+
+@dataclass
 class ReplicaLog:
     """One replica's steps, from its start to its end: one log for each life of a replica that fails and starts again.
 
@@ -150,6 +171,7 @@ class ReplicaLog:
 
     ``requeues``: one row per preemption (``readmitted_ps`` NOT_YET when it never came back).
     ``holds``: contiguous pools only, one row per reservation that was held.
+    ``pipeline``: of a replica with pipeline stages, whose steps overlap: its rows tile the time, see there.
     ``evicted_blocks``: cached blocks that lost their content; ``swapped_*_blocks``: copied to and from the CPU.
     ``swap_fallbacks``: preempted requests that were recomputed because the CPU's pool was full.
     """
