@@ -98,14 +98,22 @@ def check_lengths(workload: Workload, max_model_len: int) -> list[str]:
     ]
 
 
-def run(built: Built, *, stepwise: bool = False, progress: Progress | None = None) -> RunLog:
+def run(
+    built: Built,
+    *,
+    stepwise: bool = False,
+    progress: Progress | None = None,
+    simulation: Callable[[], RunLog] | None = None,
+) -> RunLog:
     """The simulation.
 
+    Args:
+        simulation: gives the same log in another way, such as by many processes (``planner.fleet``).
     Raises:
         InputError: it lasts longer than the clock of 64-bit picoseconds holds.
     """
     try:
-        return _simulate(built, stepwise, progress)
+        return simulation() if simulation else _simulate(built, stepwise, progress)
     except DoesNotFitError as error:
         if error.where is not None:  # a run that ran into a wall, not a pool that takes nothing
             raise

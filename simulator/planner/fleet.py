@@ -1,0 +1,133 @@
+"""A large fleet on an executor: each job simulates some of its replicas, and the parts are joined here.
+
+A job carries the scenario, not the workload: that follows from it, and a worker builds it once.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from simulator import run_scenario
+from simulator.errors import KvplanError
+from simulator.fleet_parts import FleetPart, joined, simulate_part, why_one_clock
+from simulator.members import Member
+from simulator.planner.executors.base import Executor, ExecutorError
+from simulator.run_log import REQUEST_COLUMNS, RunLog
+from simulator.run_scenario import Built
+from simulator.scenario import Scenario
+from workloads.errors import WorkloadError
+from workloads.workload import PS_PER_S
+
+PARTS_PER_WORKER = 4
+"""Parts take unequal times; of many small ones no worker waits long for the last."""
+REQUESTS_PER_PART = 100_000
+"""About 50 MB of a part's log: what is on its way to the parent stays small beside the whole."""
+WORTHWHILE_REQUESTS = 200_000
+"""From here on workers save more time than they take to start."""
+
+Progress = Callable[[int, int, float], None]
+
+
+@dataclass(frozen=True)
+class FleetJob:
+    """The ``Job`` of some replicas. ``scenario`` is pickled: equal bytes are the same scenario."""
+
+    index: int
+    scenario: bytes
+    numbers: tuple[int, ...]
+    stepwise: bool = False
+
+    def run(self) -> FleetPart:
+        """What these replicas did."""
+        try:
+            built = _built(self.scenario)
+            settings = built.deployment.settings
+            return simulate_part(
+                built.workload,
+                members_of(built),
+                self.numbers,
+                router=settings.router,
+                seed=settings.seed,
+                stepwise=self.stepwise,
+            )
+        except (KvplanError, WorkloadError) as error:
+            return self._fault(error)
+
+    def lost(self, message: str) -> FleetPart:
+        """No worker could run it."""
+        what = f"{len(self.numbers)} of the fleet's replicas could not be simulated: {message}"
+        return self._fault(ExecutorError(what, remedy="try --workers 1"))
+
+    def _fault(self, error: Exception) -> FleetPart:
+        return FleetPart(fault=(self.numbers[0], error))
+
+
+@lru_cache(maxsize=1)
+def _built(scenario: bytes) -> Built:
+    """A worker's scenario, kept for its next job."""
+    return run_scenario.build(pickle.loads(scenario))
+
+
+def members_of(built: Built) -> list[Member]:
+    """The replicas of a deployment, by number."""
+    deployment = built.deployment
+    assert deployment.step_time is not None
+    return [Member(deployment.engine, deployment.pool, deployment.step_time)] * deployment.parallelism.replicas
+
+
+def why_one_process(built: Built) -> str | None:
+    """Why a scenario cannot run in parts; None where it can."""
+    settings = built.deployment.settings
+    if settings.mode == "admission":
+        return "mode: admission has no clock and one pool"
+    return why_one_clock(built.workload, members_of(built), settings.router, settings.seed)
+
+
+def run_in_parts(
+    built: Built,
+    scenario: Scenario,
+    executor: Executor,
+    *,
+    stepwise: bool = False,
+    progress: Progress = lambda done, total, simulated_s: None,
+) -> RunLog:
+    """The log of ``run_scenario.run``, by the workers of an executor; ``why_one_process`` must be None.
+
+    Raises:
+        what ``run_scenario.run`` raises, or ExecutorError.
+    """
+    members = members_of(built)
+    jobs = fleet_jobs(scenario, len(members), len(built.workload), executor.workers, stepwise=stepwise)
+
+    def simulation() -> RunLog:
+        parts = list(_parts(executor, jobs, len(built.workload), progress))
+        return joined(built.workload, members, parts)
+
+    return run_scenario.run(built, simulation=simulation)
+
+
+def fleet_jobs(
+    scenario: Scenario, replicas: int, requests: int, workers: int, *, stepwise: bool = False
+) -> list[FleetJob]:
+    """All replicas in parts of about equal load: every n-th one, as groups of a fleet stand side by side."""
+    count = min(replicas, max(PARTS_PER_WORKER * workers, -(-requests // REQUESTS_PER_PART)))
+    text = pickle.dumps(scenario)
+    return [FleetJob(i, text, tuple(range(i, replicas, count)), stepwise) for i in range(count)]
+
+
+def _parts(executor: Executor, jobs: list[FleetJob], total: int, progress: Progress) -> Iterator[FleetPart]:
+    done, end_ps = 0, 0
+    outcomes: Any = executor.run(jobs)
+    with closing(outcomes):
+        for found in outcomes:
+            if found is not None:
+                part: FleetPart = found[1]
+                done += len(part.requests) // len(REQUEST_COLUMNS)
+                end_ps = max(end_ps, part.end_ps)
+                yield part
+            progress(done, total, end_ps / PS_PER_S)
