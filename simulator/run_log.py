@@ -192,6 +192,7 @@ class ReplicaLog:
     from_ps: int = 0
     to_ps: int | None = None
     parked: ParkedKv = field(default_factory=ParkedKv)
+    pipeline: PipelineFacts | None = None
 
     def segment_columns(self) -> dict[str, IntColumn]:
         return columns(self.segments, SEGMENT_COLUMNS)
