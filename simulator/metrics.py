@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from simulator.errors import InputError
+from simulator.metrics_disaggregation import disaggregation_block
 from simulator.metrics_exact import ratio
 from simulator.metrics_fleet import kv_block
 from simulator.metrics_gaps import GapCollector, Gaps, order_statistics
@@ -98,6 +99,7 @@ def summarize(log: RunLog, options: MetricsOptions | None = None) -> dict[str, A
         "measured_requests": int((measured & facts.finished).sum()),
         "warmup_s": options.warmup_s,
         "kv": kv_block(log, use),
+        **disaggregation_block(log, use),
     }
 
 

@@ -217,6 +217,7 @@ class RunLog:
         limits: the engine's limits, for the binding limit: max_num_seqs, max_num_batched_tokens, max_model_len
             (the highest of all replicas, where they differ).
         handovers: one row per request that went from a prefill replica to a decode replica (disaggregation).
+        prefill_replicas: how many of the first replicas prefill alone (disaggregation); 0: none.
         link_bytes_per_token: KV of a token that goes over the link, all ranks together.
     """
 
@@ -228,6 +229,7 @@ class RunLog:
     end_ps: int = 0
     limits: dict[str, int] = field(default_factory=dict)
     handovers: array[int] = field(default_factory=_table)
+    prefill_replicas: int = 0
     link_bytes_per_token: int = 0
 
     def request_columns(self) -> dict[str, IntColumn]:
