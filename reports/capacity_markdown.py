@@ -23,9 +23,8 @@ def markdown(data: CapacityData, drawings: list[dict[str, str]]) -> str:
     table = shortened(ranked_table(data.rows, answer, data.limits))
     lines = [f"# {escaped(str(answer.get('question') or answer.get('name') or 'Capacity'))}", ""]
     lines += [escaped(" ".join(data.sentences("sentences"))), ""]
-    lines += [*_ranked(table), ""]
+    lines += _ranked(table)
     notes = ["**Bold**: the answer."] if any(row.best for row in table.rows) else []
-    notes += [f"{table.left_out} more candidates are in `candidates.csv`."] if table.left_out else []
     notes += [f"SLO: {escaped(slo_words(data.limits))}."] if data.limits else []
     lines += [" ".join(notes), ""] if notes else []
     lines += _list("What is missing", data.sentences("missing"))
@@ -48,15 +47,18 @@ def markdown(data: CapacityData, drawings: list[dict[str, str]]) -> str:
 
 
 def _ranked(table: Table) -> list[str]:
+    """The candidates that serve, then a line for each of those that do not."""
     heads = ["rank", "candidate", *(column.head for column in table.columns)]
-    rows = []
-    for row in table.rows:
-        cells = [row.rank, row.name, *(cell.text for cell in row.cells)]
-        if row.why is not None:
-            cells = [*cells[: 2 + table.known], row.why]
-        rows.append(cells)
-    bold = [row.best for row in table.rows]
-    return table_lines(heads, rows, 2, bold)
+    rows = [[row.rank, row.name, *(cell.text for cell in row.cells)] for row in table.rows]
+    lines = [*table_lines(heads, rows, 2, [row.best for row in table.rows]), ""] if rows else []
+    if table.left_out:
+        lines += [f"{table.left_out} more serve; they are in `candidates.csv`.", ""]
+    if table.refused:
+        refused = [[row.rank, row.name, row.why] for row in table.refused]
+        lines += [*table_lines(["rank", "does not serve", "why"], refused, 3), ""]
+    if table.refused_left_out:
+        lines += [f"{table.refused_left_out} more do not serve; they are in `candidates.csv`.", ""]
+    return lines
 
 
 def _why(data: CapacityData) -> list[str]:

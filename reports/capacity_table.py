@@ -13,7 +13,7 @@ from reports.tables import limit_name
 FEW_ROWS = 24
 """Up to here the first table holds every candidate."""
 
-BEST_ROWS, REFUSED_ROWS = 12, 8
+REFUSED_ROWS = 8
 LONGEST_REASON = 240
 STATUS_WORDS = {
     "does_not_fit": "does not fit",
@@ -30,7 +30,6 @@ class Column:
     """A column: its head with the unit, a short head for the terminal, its value in a row and how it is written.
 
     Attributes:
-        always: whether it is known of candidates that were never simulated, too.
         words: text, so it stands to the left.
     """
 
@@ -38,7 +37,6 @@ class Column:
     brief: str
     value: Callable[[Row], Any]
     write: Callable[[Any], str]
-    always: bool = False
     words: bool = False
 
 
@@ -52,54 +50,64 @@ class Cell:
 
 @dataclass(frozen=True)
 class TableRow:
-    """Cells of ``Table.columns``; one that does not serve has ``why`` instead of those behind ``Table.known``.
-
-    ``order`` is the rank as a number.
-    """
+    """A candidate that serves: its rank, as a number too, and the cells of ``Table.columns``."""
 
     rank: str
     order: int
     name: str
     cells: list[Cell]
     best: bool
-    why: str | None
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A candidate that does not serve, and why, on one line."""
+
+    rank: str
+    name: str
+    why: str
 
 
 @dataclass(frozen=True)
 class Table:
-    """Columns and rows; the first ``known`` columns are filled in every row; ``left_out``: rows it does not show."""
+    """Candidates, best first; ``left_out`` and ``refused_left_out``: how many of each kind it does not show."""
 
     columns: list[Column]
     rows: list[TableRow]
-    known: int
+    refused: list[Refused]
     left_out: int = 0
+    refused_left_out: int = 0
 
 
 def ranked_table(rows: list[Row], answer: Row, limits: tuple[Limited, ...], swept: tuple[str, ...] = ()) -> Table:
     """Every candidate, best first."""
+    served = [row for row in rows if serves(row)]
     columns = [
-        column for column in _columns(answer, limits, swept) if any(column.value(row) is not None for row in rows)
+        column for column in _columns(answer, limits, swept) if any(column.value(row) is not None for row in served)
     ]
-    known = sum(column.always for column in columns)
-    winner = (answer.get("winner") or {}).get("candidate")
-    out = []
+    named = answer.get("winner") or {}
+    winner = named.get("candidate") if isinstance(named, dict) else named
+    good: list[TableRow] = []
+    refused: list[Refused] = []
     for place, row in enumerate(rows):
         order = place + 1 if row.get("rank") is None else int(row["rank"])
-        cells = [Cell(_text(column, row), column.value(row)) for column in columns]
-        why = None if serves(row) else why_not(row)
-        out.append(TableRow(whole(order), order, row["candidate"], cells, row["candidate"] == winner, why))
-    return Table(columns, out, known)
+        if serves(row):
+            cells = [Cell(_text(column, row), column.value(row)) for column in columns]
+            good.append(TableRow(whole(order), order, row["candidate"], cells, row["candidate"] == winner))
+        else:
+            refused.append(Refused(whole(order), row["candidate"], why_not(row)))
+    return Table(columns, good, refused)
 
 
 def shortened(table: Table) -> Table:
     """The best, and the first of those that do not serve, where there are too many for a first look."""
-    if len(table.rows) <= FEW_ROWS:
+    if len(table.rows) + len(table.refused) <= FEW_ROWS:
         return table
-    served = [row for row in table.rows if row.why is None or row.best]
-    refused = [row for row in table.rows if row.why is not None and not row.best]
-    chosen = served[: FEW_ROWS - min(REFUSED_ROWS, len(refused))]
-    chosen += refused[: max(REFUSED_ROWS, FEW_ROWS - len(chosen))]
-    return Table(table.columns, chosen, table.known, len(table.rows) - len(chosen))
+    refused = table.refused[: max(REFUSED_ROWS, FEW_ROWS - len(table.rows))]
+    rows = table.rows[: FEW_ROWS - len(refused)]
+    if len(rows) < len(table.rows):
+        rows += [row for row in table.rows[len(rows) :] if row.best]
+    return Table(table.columns, rows, refused, len(table.rows) - len(rows), len(table.refused) - len(refused))
 
 
 def why_not(row: Row, longest: int = LONGEST_REASON) -> str:
@@ -118,11 +126,11 @@ def setting_label(path: str) -> str:
 
 def _columns(answer: Row, limits: tuple[Limited, ...], swept: tuple[str, ...]) -> list[Column]:
     rate = answer.get("rate_rps")
-    columns = [Column(setting_label(path), setting_label(path), _key(path), _setting, True, True) for path in swept]
+    columns = [Column(setting_label(path), setting_label(path), _key(path), _setting, words=True) for path in swept]
     columns += [
-        Column("GPUs", "GPUs", _key("gpus"), whole, True),
-        Column("USD per hour", "USD /h", _key("usd_per_hour"), fixed, True),
-        Column("USD per million tokens", "USD /Mtok", _key("usd_per_million_tokens"), money),
+        Column("GPUs", "GPUs", _key("gpus"), whole),
+        Column("USD per hour", "USD /h", _key("usd_per_hour"), fixed),
+        Column("USD per M tokens", "USD /Mtok", _key("usd_per_million_tokens"), money),
         Column("knee (req/s)", "knee req/s", _key("knee_rps"), short),
     ]
     if rate:
@@ -133,7 +141,7 @@ def _columns(answer: Row, limits: tuple[Limited, ...], swept: tuple[str, ...]) -
         *columns,
         Column("tokens/s per user", "tok/s /user", _key("tokens_per_s_per_user"), short),
         Column("tokens/s per GPU", "tok/s /GPU", _key("tokens_per_s_per_gpu"), short),
-        Column("KV pool (GiB per GPU)", "KV GiB /GPU", _key("kv_pool_gib_per_gpu"), short),
+        Column("KV pool (GiB/GPU)", "KV GiB /GPU", _key("kv_pool_gib_per_gpu"), short),
         Column("binding limit", "binds", _key("binding_limit"), limit_name, words=True),
     ]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from reports.capacity_data import Row, limits_of
 from reports.capacity_sections import headroom_sentences, knob_sentences
-from reports.capacity_table import Table, TableRow, ranked_table, shortened
+from reports.capacity_table import Table, ranked_table, shortened
 
 TEXT_WIDTH = 100
 LONGEST_WHY = 110
@@ -52,24 +52,26 @@ def _section(title: str, sentences: list[str]) -> list[str]:
 
 
 def _table(table: Table) -> list[str]:
-    served = [row for row in table.rows if row.why is None]
-    refused = [row for row in table.rows if row.why is not None]
-    lines = _aligned(table, served) if served else []
-    if refused:
-        lines += ["", "Does not serve"] if served else ["Does not serve"]
-        width = max(len(row.name) for row in refused)
-        lines += [f"  {row.name.ljust(width)}  {_cut(row.why or '')}" for row in refused]
+    lines = _aligned(table) if table.rows else []
     if table.left_out:
         lines.append(f"... and {table.left_out} more candidates in candidates.csv")
+    if table.refused:
+        lines += [""] * bool(lines) + ["Does not serve"]
+        width = max(len(row.name) for row in table.refused)
+        lines += [f"  {row.name.ljust(width)}  {_cut(row.why)}" for row in table.refused]
+    if table.refused_left_out:
+        lines.append(f"  ... and {table.refused_left_out} more in candidates.csv")
     return lines
 
 
-def _aligned(table: Table, rows: list[TableRow]) -> list[str]:
+def _aligned(table: Table) -> list[str]:
     """Heads of two lines, a rule, the rows."""
-    kept = [place for place in range(len(table.columns)) if any(row.cells[place].value is not None for row in rows)]
+    kept = [
+        place for place in range(len(table.columns)) if any(row.cells[place].value is not None for row in table.rows)
+    ]
     heads = [("", ""), ("", "candidate"), *(_head(table.columns[place].brief) for place in kept)]
     cells = [[head[0] for head in heads], [head[1] for head in heads]]
-    cells += [[row.rank, row.name + MARK * row.best, *(row.cells[place].text for place in kept)] for row in rows]
+    cells += [[row.rank, row.name + MARK * row.best, *(row.cells[place].text for place in kept)] for row in table.rows]
     left = [False, True, *(table.columns[place].words for place in kept)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(left))]
     lines = [

@@ -21,6 +21,9 @@ INK = "#010203"
 WIDTH_INCHES = 6.0
 """Narrow, so that text stays readable where a phone shrinks the drawing."""
 
+NARROW_INCHES = 5.0
+"""For drawings with many labels: on a phone their text shrinks hardly at all."""
+
 LINES = (
     ("#0072B2", "solid"),
     ("#D55E00", (0, (6, 2))),

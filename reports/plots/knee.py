@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reports.numbers import milliseconds, plain, short
-from reports.style import INK, WIDTH_INCHES, line
+from reports.style import INK, NARROW_INCHES, line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,7 +19,7 @@ MOST_CURVES = 5
 MOST_PANELS = 4
 PANEL_INCHES = 2.3
 WIDE_RANGE = 20.0
-LEGEND_CHARACTERS = 80
+LEGEND_CHARACTERS = 68
 OVERLOAD = 1.3
 """Rates beyond this many knees say nothing about the knee, and would squeeze the rest."""
 
@@ -81,7 +81,7 @@ class Knee:
 
     def size(self) -> tuple[float, float]:
         """Inches."""
-        return WIDTH_INCHES, 0.6 + 0.25 * -(-len(self.curves) // self._columns()) + PANEL_INCHES * len(self.panels)
+        return NARROW_INCHES, 0.6 + 0.25 * -(-len(self.curves) // self._columns()) + PANEL_INCHES * len(self.panels)
 
     def alt_text(self) -> str:
         """The knee of each candidate, and its latencies at the ends."""

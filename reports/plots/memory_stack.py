@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reports.numbers import GIB, plain, short
-from reports.style import EXTERNAL, FREE, INTERNAL, LINES, TOKENS, WIDTH_INCHES
+from reports.style import EXTERNAL, FREE, INTERNAL, LINES, NARROW_INCHES, TOKENS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,7 +18,7 @@ PARTS = (
     ("KV pool", ("KV pool",), "#2FB58C", "", "#000000"),
     ("activations", ("activation peak",), INTERNAL, "//", None),
     (
-        "runtime and CUDA graphs",
+        "runtime, graphs",
         ("runtime buffers (cuBLAS, NCCL)", "CUDA graphs", "CUDA context"),
         LINES[3][0],
         "xx",
@@ -51,7 +51,7 @@ class MemoryStack:
 
     def size(self) -> tuple[float, float]:
         """Inches."""
-        return WIDTH_INCHES, 1.45 + 0.55 * len(self.bars)
+        return NARROW_INCHES, 1.45 + 0.55 * len(self.bars)
 
     def alt_text(self) -> str:
         """Every bar."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from reports.numbers import plain, short
 from reports.plots.labels import place_labels
-from reports.style import INK, LINES, WIDTH_INCHES
+from reports.style import INK, LINES, NARROW_INCHES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +30,7 @@ MOST_LABELS = 45
 MOST_NAMED = 12
 WIDE_RANGE = 20.0
 PANEL_INCHES = 2.9
-KEY_CHARACTERS = 84
+KEY_CHARACTERS = 70
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Pareto:
     def size(self) -> tuple[float, float]:
         """Inches."""
         rows = -(-len(self._named()) // self._columns())
-        return WIDTH_INCHES, 0.75 + 0.23 * rows + PANEL_INCHES * len(self._panels())
+        return NARROW_INCHES, 0.75 + 0.23 * rows + PANEL_INCHES * len(self._panels())
 
     def alt_text(self) -> str:
         """The points on each front."""

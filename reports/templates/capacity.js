@@ -2,10 +2,6 @@
 "use strict";
 for (const table of document.querySelectorAll("table.sortable")) {
   const heads = [...table.tHead.rows[0].cells];
-  const valueOf = (row, place) => {
-    const cell = row.cells[place];
-    return cell && cell.colSpan === 1 ? cell.dataset.value : undefined; // a reason spans the columns that are unknown
-  };
   const compare = (a, b) => (isNaN(a) || isNaN(b) ? a.localeCompare(b) : a - b);
   heads.forEach((head, place) => {
     const button = document.createElement("button");
@@ -17,7 +13,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
       const sign = head.getAttribute("aria-sort") === "ascending" ? -1 : 1;
       heads.forEach((other) => other.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
-      const rows = [...table.tBodies[0].rows].map((row) => [valueOf(row, place), row]);
+      const rows = [...table.tBodies[0].rows].map((row) => [row.cells[place].dataset.value, row]);
       const known = rows.filter(([value]) => value).sort(([a], [b]) => sign * compare(a, b));
       const unknown = rows.filter(([value]) => !value);
       table.tBodies[0].append(...[...known, ...unknown].map(([, row]) => row));
@@ -38,5 +34,5 @@ for (const text of document.querySelectorAll("pre.command")) {
       button.textContent = "Selected";
     }
   });
-  text.before(button);
+  text.previousElementSibling.append(button);
 }
