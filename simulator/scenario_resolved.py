@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from simulator.capacity_settings import CapacitySettings
 from simulator.scenario_settings import ScenarioSettings
 from simulator.scenario_yaml import core_resolvers
 
@@ -26,7 +27,7 @@ class _CoreDumper(yaml.SafeDumper):
         return True
 
 
-def plain(settings: ScenarioSettings) -> dict[str, Any]:
+def plain(settings: ScenarioSettings | CapacitySettings) -> dict[str, Any]:
     """The settings as plain data in the order of their fields; what is None or empty is left out."""
     tree = _plain(settings)
     assert isinstance(tree, dict)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from simulator.cli import catalog, report, run, schema, size, sweep, verify, workload
+from simulator.cli import capacity, catalog, report, run, schema, size, sweep, verify, workload
 from simulator.cli.console import KvplanGroup
 
 app = typer.Typer(
@@ -35,6 +35,7 @@ def main(
 
 app.command("run")(run.run)
 app.command("sweep", epilog=sweep.EPILOG)(sweep.sweep)
+app.command("capacity", epilog=capacity.EPILOG)(capacity.capacity)
 app.command("size")(size.size)
 app.command("workload")(workload.workload)
 app.command("report")(report.report)

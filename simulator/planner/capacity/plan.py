@@ -1,0 +1,221 @@
+"""The searches of one candidate: what it sustains, its knee, and how many replicas a rate needs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import dataclass, field
+
+from simulator.allocators.pools import ContiguousPool
+from simulator.capacity_settings import CapacitySettings
+from simulator.planner.capacity.candidates import Patches
+from simulator.planner.capacity.facts import CandidateFacts
+from simulator.planner.capacity.knee import Knee, Verdict, find_knee
+from simulator.planner.capacity.probe import AT_ONCE_RPS, Probe, ProbeOutcome, Purpose
+from simulator.planner.capacity.rates import RateGrid
+from simulator.planner.capacity.replicas import fewest_replicas
+from simulator.planner.capacity.verdicts import verdict, why_not
+
+MOST_GROWTH = 4
+"""A probe of several replicas has at most so many times the requests of a probe of one."""
+_FILLS = 3
+"""A saturation probe has requests enough to fill the batch so many times."""
+_MOST_SATURATING = 20_000
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A question: this candidate, so many replicas, at that rate; ``requests`` None = as many as the file says."""
+
+    facts: CandidateFacts
+    patches: Patches
+    purpose: Purpose
+    replicas: int
+    rate_rps: float
+    requests: int | None
+
+    def probe(self, index: int) -> Probe:
+        """The job that answers it."""
+        scenario = self.patches.bound(self.facts.candidate, self.replicas, self.rate_rps, self.requests)
+        return Probe(index, scenario, self.facts.candidate.variant or None, self.purpose == "saturation")
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A question and its outcome; ``stable_rps``: what that deployment sustains."""
+
+    ask: Ask
+    outcome: ProbeOutcome
+    stable_rps: float | None
+
+    def missed(self, settings: CapacitySettings) -> list[str]:
+        """What it misses; empty where it passes."""
+        return why_not(self.outcome, self.ask.rate_rps, self.stable_rps, settings)
+
+
+Talk = Generator[list[Ask], list[ProbeOutcome], "Answered"]
+
+
+@dataclass
+class Sized:
+    """A candidate after its own search.
+
+    Attributes:
+        status: ok, or why it is out: slo_unreachable, does_not_fit, bad_input, failed.
+        replicas: of the deployment whose knee was searched: one, or as many as the file states.
+        sustained_rps: what ONE replica sustains; None before that is known.
+        knee_rps: of these replicas together; None where no rate passes.
+        at_knee, beyond: the probes at the knee and at the lowest rate that fails.
+        answered: every probe, in the order of asking.
+    """
+
+    facts: CandidateFacts
+    status: str
+    reason: str | None
+    replicas: int
+    sustained_rps: float | None = None
+    knee_rps: float | None = None
+    at_knee: Answered | None = None
+    beyond: Answered | None = None
+    answered: list[Answered] = field(default_factory=list)
+
+    @property
+    def knee_rps_per_replica(self) -> float | None:
+        """The knee of one replica, taking replicas to share evenly."""
+        return None if self.knee_rps is None else self.knee_rps / self.replicas
+
+    def stable_rps(self, replicas: int) -> float | None:
+        """What so many replicas sustain."""
+        return None if self.sustained_rps is None else self.sustained_rps * replicas
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Makes the searches; holds what they have in common."""
+
+    patches: Patches
+    settings: CapacitySettings
+    grid: RateGrid
+
+    def size(
+        self, facts: CandidateFacts, *, purpose: Purpose = "knee", hint_rps: float | None = None
+    ) -> Generator[list[Ask], list[ProbeOutcome], Sized]:
+        """What one candidate sustains, and its knee."""
+        replicas = facts.candidate.replicas or 1
+        sized = Sized(facts, facts.status, facts.reason, replicas)
+        if facts.status != "ok":
+            return sized
+        saturating = Ask(facts, self.patches, "saturation", 1, AT_ONCE_RPS, self._saturating_requests(facts))
+        (outcome,) = yield [saturating]
+        sized.answered.append(Answered(saturating, outcome, None))
+        if outcome.status != "ok":
+            sized.status, sized.reason = outcome.status, outcome.error
+            return sized
+        sized.sustained_rps = outcome.facts["sustained_rps"]
+        stable = sized.stable_rps(replicas)
+        if not stable:
+            sized.status, sized.reason = "slo_unreachable", "it finishes no request"
+            return sized
+        hint = None if hint_rps is None else self.grid.highest_at_most(hint_rps)
+        knee = yield from self._search(sized, replicas, purpose, self.grid.highest_at_most(stable), hint)
+        self._note_knee(sized, knee)
+        return sized
+
+    def knee_of(
+        self, sized: Sized, replicas: int, hint_rps: float, purpose: Purpose
+    ) -> Generator[list[Ask], list[ProbeOutcome], Sized]:
+        """The knee of a deployment of another size of a candidate whose replica is known."""
+        other = Sized(sized.facts, sized.status, None, replicas, sized.sustained_rps)
+        stable = other.stable_rps(replicas)
+        assert stable is not None
+        top = self.grid.highest_at_most(stable)
+        knee = yield from self._search(other, replicas, purpose, top, self.grid.highest_at_most(hint_rps))
+        self._note_knee(other, knee)
+        return other
+
+    def replicas_for(
+        self, sized: Sized, rate_rps: float, purpose: Purpose
+    ) -> Generator[list[Ask], list[ProbeOutcome], tuple[int | None, list[Answered]]]:
+        """The fewest replicas that serve a rate, and the probes that say so."""
+        answered: list[Answered] = []
+        most = max(1, self.settings.max_gpus // sized.facts.gpus_per_replica)
+        least, guess = self.least_replicas(sized, rate_rps), self.guessed_replicas(sized, rate_rps)
+        if least is None or guess is None:
+            return None, answered
+        search = fewest_replicas(least, guess, most)
+        try:
+            count = next(search)
+            while True:
+                found = yield from self.look(sized, count, rate_rps, purpose)
+                answered.append(found)
+                count = search.send(verdict(found.outcome, rate_rps, found.stable_rps, self.settings))
+        except StopIteration as end:
+            return end.value, answered
+
+    def least_replicas(self, sized: Sized, rate_rps: float) -> int | None:
+        """Fewer would be saturated."""
+        if sized.status != "ok" or not sized.sustained_rps:
+            return None
+        return max(1, math.ceil(rate_rps / sized.sustained_rps - 1e-9))
+
+    def guessed_replicas(self, sized: Sized, rate_rps: float) -> int | None:
+        """As many as the knee of one replica makes likely."""
+        one = sized.knee_rps_per_replica
+        return None if not one else max(1, math.ceil(rate_rps / one - 1e-9))
+
+    def look(
+        self, sized: Sized, replicas: int, rate_rps: float, purpose: Purpose
+    ) -> Generator[list[Ask], list[ProbeOutcome], Answered]:
+        """One probe."""
+        ask = Ask(sized.facts, self.patches, purpose, replicas, rate_rps, self._requests(sized.facts, replicas))
+        (outcome,) = yield [ask]
+        return Answered(ask, outcome, sized.stable_rps(replicas))
+
+    def _search(
+        self, sized: Sized, replicas: int, purpose: Purpose, top: int, hint: int | None
+    ) -> Generator[list[Ask], list[ProbeOutcome], Knee]:
+        search = find_knee(top, hint)
+        try:
+            index = next(search)
+            while True:
+                rate = self.grid.rate_rps(index)
+                found = yield from self.look(sized, replicas, rate, purpose)
+                sized.answered.append(found)
+                if found.outcome.status not in ("ok", "bad_input"):
+                    sized.status, sized.reason = found.outcome.status, found.outcome.error
+                judged = verdict(found.outcome, rate, found.stable_rps, self.settings)
+                index = search.send(judged)
+        except StopIteration as end:
+            knee: Knee = end.value
+            return knee
+
+    def _note_knee(self, sized: Sized, knee: Knee) -> None:
+        by_rate = {found.ask.rate_rps: found for found in sized.answered if found.ask.purpose != "saturation"}
+        sized.beyond = by_rate.get(self.grid.rate_rps(knee.failing))
+        if knee.index is not None:
+            sized.knee_rps = self.grid.rate_rps(knee.index)
+            sized.at_knee = by_rate[sized.knee_rps]
+        elif sized.status == "ok":
+            sized.status = "slo_unreachable"
+            missed = sized.beyond.missed(self.settings) if sized.beyond else []
+            sized.reason = "at no rate: " + "; ".join(missed)
+
+    def _requests(self, facts: CandidateFacts, replicas: int) -> int | None:
+        if replicas == 1 or not facts.can_grow:
+            return self.patches.requests
+        return facts.requests * min(replicas, MOST_GROWTH)
+
+    def _saturating_requests(self, facts: CandidateFacts) -> int | None:
+        """Enough to fill the batch several times, where the workload can have more."""
+        if not facts.can_grow:
+            return self.patches.requests
+        assert facts.built is not None
+        deployment = facts.built.deployment
+        batch = deployment.engine.running_limit
+        mean = float(facts.built.workload.prompt_tokens.mean() + facts.built.workload.output_tokens.mean())
+        held = deployment.engine.max_model_len if isinstance(deployment.pool, ContiguousPool) else mean
+        batch = min(batch, max(1, int(deployment.pool_slots / max(1.0, held))))
+        return max(facts.requests, min(_MOST_SATURATING, _FILLS * batch))
+
+
+__all__ = ["Answered", "Ask", "Planner", "Sized", "Verdict"]

@@ -1,0 +1,239 @@
+"""Rows of ``candidates.csv`` and ``probes.csv``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from simulator.capacity_settings import CapacitySettings
+from simulator.metrics_slo import Slo
+from simulator.planner.axes import value_text
+from simulator.planner.capacity.facts import CandidateFacts
+from simulator.planner.capacity.knobs import limit_of
+from simulator.planner.capacity.plan import Answered, Sized
+from simulator.planner.capacity.probe import LATENCIES, STATISTICS
+from simulator.planner.capacity.search import Found, Rented
+
+Row = dict[str, Any]
+SECONDS_PER_HOUR = 3600
+_HAVE_COLUMNS = (
+    *("gpu", "parallelism.tensor_parallel_size", "parallelism.pipeline_parallel_size", "parallelism.replicas"),
+    *("engine.weight_dtype", "engine.kv_cache_dtype"),
+)
+
+
+def limited_metrics(built_slo: Slo) -> list[str]:
+    """Columns of the latencies that have a limit, and TTFT's and TPOT's p99 in any case."""
+    names = [
+        f"{'median' if statistic == 'p50' else statistic}_{metric}"
+        for metric, limits in built_slo.items()
+        for statistic in limits
+    ]
+    return list(dict.fromkeys(["p99_ttft_ms", "p99_tpot_ms", *names]))
+
+
+def candidate_rows(found: Found, settings: CapacitySettings) -> list[Row]:
+    """Best first: what serves the rate by price, then what could not be bought or is too slow, then what cannot run."""
+    ranked = sorted(found.rented, key=lambda one: _rank(one, found, settings))
+    slo = next((one.sized.facts.built.deployment.settings.slo for one in ranked if one.sized.facts.built), {})
+    keys = list(dict.fromkeys(key for one in ranked for key in one.sized.facts.candidate.changes))
+    more = [key for key in keys if key not in _HAVE_COLUMNS]
+    rows = []
+    for number, one in enumerate(ranked, 1):
+        rows.append({"rank": number, **candidate_row(one, found, settings, more, slo)})
+    return rows
+
+
+def candidate_row(one: Rented, found: Found, settings: CapacitySettings, swept: Iterable[str], slo: Slo) -> Row:
+    """A candidate; what is not known is None."""
+    sized, facts = one.sized, one.sized.facts
+    status, reason = status_of(one, found, settings)
+    at = one.at_rate or sized.at_knee
+    seen = at.outcome.facts if at is not None and at.outcome.status == "ok" else {}
+    knee = _knee_rps(one)
+    rate = found.rate_rps if one.at_rate is not None else None
+    rate = rate if rate is not None else (at.ask.rate_rps if at is not None else None)
+    replicas = one.replicas if one.replicas is not None else None
+    changes = facts.candidate.changes
+    return {
+        "candidate": facts.candidate.name,
+        "status": status,
+        "reason": reason,
+        **_hardware(facts),
+        **{key: value_text(changes[key]) if key in changes else None for key in swept},
+        "replicas": replicas,
+        "gpus": one.gpus if facts.built else None,
+        "usd_per_hour": one.usd_per_hour if facts.built else None,
+        **_costs(one, facts, rate, at),
+        "knee_rps": knee,
+        "knee_rps_per_replica": sized.knee_rps_per_replica,
+        "max_rps": sized.stable_rps(replicas or 1),
+        "ceiling_rps": None if facts.bounds.ceiling_rps is None else facts.bounds.ceiling_rps * (replicas or 1),
+        "meets_rate": None if found.rate_rps is None else status in ("ok", "over_budget"),
+        "confirmed": one.confirmed,
+        "binding_limit": limit_of(sized),
+        "limit_text": _limit_text(sized, settings),
+        "headroom_rps": None if knee is None or found.rate_rps is None else knee - found.rate_rps,
+        "tokens_per_s_per_user": _per_user(seen),
+        "tokens_per_s_per_gpu": _per_gpu(one, at),
+        **{name: seen.get(name) for name in limited_metrics(slo)},
+        **(
+            facts.memory()
+            if facts.built
+            else {"kv_pool_gib_per_gpu": None, "weight_gib_per_gpu": None, "max_concurrency": None}
+        ),
+        "probes": len(sized.answered) + len(one.answered),
+    }
+
+
+def status_of(one: Rented, found: Found, settings: CapacitySettings) -> tuple[str, str | None]:
+    """(status, why) of a candidate's row."""
+    sized = one.sized
+    if sized.status != "ok":
+        return sized.status, sized.reason
+    budget, price, rate = settings.budget_usd_per_hour, one.usd_per_hour, found.rate_rps
+    if rate is None:
+        return "ok", None
+    if one.replicas is None:
+        most = settings.max_gpus // sized.facts.gpus_per_replica
+        knee = sized.knee_rps_per_replica or 0.0
+        return "too_slow", f"{most} replicas serve about {most * knee:.4g} of {rate:.4g} req/s"
+    if not one.meets and (one.confirmed or sized.facts.candidate.replicas is not None):
+        missed = one.at_rate.missed(settings) if one.at_rate is not None else []
+        text = "; ".join(missed) or f"it serves {sized.knee_rps or 0.0:.4g} of {rate:.4g} req/s"
+        return "too_slow", text
+    if budget is not None and price is not None and price > budget:
+        return "over_budget", f"{price:,.2f} USD/h, and the budget is {budget:,.2f}"
+    return "ok", None
+
+
+_ORDER = ("ok", "over_budget", "too_slow", "slo_unreachable", "does_not_fit", "bad_input", "failed")
+
+
+def _rank(one: Rented, found: Found, settings: CapacitySettings) -> tuple[Any, ...]:
+    status, _ = status_of(one, found, settings)
+    if status == "too_slow":
+        return _ORDER.index(status), -(sized_rate(one) or 0.0), one.order()
+    first = 0 if one is found.winner else 1
+    if found.rate_rps is None and status == "ok":
+        price, knee = one.usd_per_hour, one.sized.knee_rps or 0.0
+        return _ORDER.index(status), first, (price / knee if price and knee else float("inf")), one.order()
+    return _ORDER.index(status), first, one.order()
+
+
+def sized_rate(one: Rented) -> float | None:
+    """The knee of one replica."""
+    return one.sized.knee_rps_per_replica
+
+
+def _knee_rps(one: Rented) -> float | None:
+    """Of the whole deployment: searched where it was, else that of one replica times their number."""
+    if one.whole is not None and one.whole.knee_rps is not None:
+        return one.whole.knee_rps
+    if one.replicas is None or one.sized.knee_rps_per_replica is None:
+        return one.sized.knee_rps
+    return one.sized.knee_rps_per_replica * one.replicas
+
+
+def _hardware(facts: CandidateFacts) -> Row:
+    names = (
+        *("gpu", "gpus_per_replica", "tensor_parallel_size", "pipeline_parallel_size"),
+        *("weight_dtype", "kv_cache_dtype"),
+    )
+    if facts.built is None:
+        changes = facts.candidate.changes
+        said = {name.rpartition(".")[2]: value for name, value in changes.items() if name in _HAVE_COLUMNS}
+        return {name: said.get(name) for name in names}
+    deployment = facts.built.deployment
+    engine, parallelism = deployment.settings.engine, deployment.parallelism
+    return {
+        "gpu": deployment.gpu.name if deployment.gpu else None,
+        "gpus_per_replica": facts.gpus_per_replica,
+        "tensor_parallel_size": parallelism.tensor_parallel_size,
+        "pipeline_parallel_size": parallelism.pipeline_parallel_size,
+        "weight_dtype": engine.weight_dtype or "auto",
+        "kv_cache_dtype": deployment.memory.settings.kv_cache_dtype if deployment.memory else engine.kv_cache_dtype,
+    }
+
+
+def _costs(one: Rented, facts: CandidateFacts, rate: float | None, at: Answered | None) -> Row:
+    """Dollars for a million tokens at the steady rate: price / (rate * tokens of a request)."""
+    price = one.usd_per_hour if at is None else facts.usd_per_hour(at.ask.replicas)
+    if price is None or rate is None or facts.built is None:
+        return {"usd_per_million_tokens": None, "usd_per_million_output_tokens": None}
+    workload = facts.built.workload
+    heads = float((workload.after < 0).sum()) / len(workload)
+    per_s = rate / heads
+    output = per_s * float(workload.output_tokens.mean()) * SECONDS_PER_HOUR / 1e6
+    total = output + per_s * float(workload.prompt_tokens.mean()) * SECONDS_PER_HOUR / 1e6
+    return {"usd_per_million_tokens": price / total, "usd_per_million_output_tokens": price / output}
+
+
+def _per_user(seen: Row) -> float | None:
+    median = seen.get("median_tpot_ms")
+    return 1000.0 / median if median else None
+
+
+def _per_gpu(one: Rented, at: Answered | None) -> float | None:
+    if at is None or at.outcome.status != "ok":
+        return None
+    gpus = at.ask.replicas * one.sized.facts.gpus_per_replica
+    return float(at.outcome.facts["output_throughput"]) / gpus
+
+
+def _limit_text(sized: Sized, settings: CapacitySettings) -> str | None:
+    beyond = sized.beyond
+    if beyond is None:
+        return None if sized.sustained_rps is None else f"it sustains {sized.sustained_rps:.4g} req/s a replica"
+    missed = beyond.missed(settings)
+    return f"at {beyond.ask.rate_rps:.4g} req/s: {'; '.join(missed)}" if missed else None
+
+
+_PROBE_FACTS = (
+    *("request_throughput", "output_throughput"),
+    *(f"{statistic}_{metric}_ms" for metric in LATENCIES if metric != "queue" for statistic in STATISTICS),
+    *("mean_running", "kv.peak_utilization", "binding_limit", "preemptions"),
+)
+
+
+def probe_rows(found: Found, settings: CapacitySettings) -> list[Row]:
+    """Every probe that the answer rests on, each once for each purpose, in the order of asking."""
+    rows: list[Row] = []
+    for answered in all_answered(found):
+        facts = answered.outcome.facts
+        missed = [] if answered.ask.purpose == "saturation" else answered.missed(settings)
+        ok = answered.outcome.status == "ok"
+        rows.append(
+            {
+                "probe": len(rows),
+                "candidate": answered.ask.facts.candidate.name,
+                "purpose": answered.ask.purpose,
+                "replicas": answered.ask.replicas,
+                "rate_rps": None if answered.ask.purpose == "saturation" else answered.ask.rate_rps,
+                "passed": None if answered.ask.purpose == "saturation" else not missed,
+                "saturated": facts.get("saturated") if ok else None,
+                "why_not": "; ".join(missed) or answered.outcome.error,
+                "requests": facts.get("num_prompts"),
+                "sustained_rps": facts.get("sustained_rps"),
+                "goodput_share": (facts.get("slo") or {}).get("attainment"),
+                **{name: facts.get(name) for name in _PROBE_FACTS},
+            }
+        )
+    return rows
+
+
+def all_answered(found: Found) -> list[Answered]:
+    """The probes of all phases."""
+    answered: list[Answered] = []
+    for one in found.rented:
+        answered += one.sized.answered + one.answered
+    for sized in found.budgeted:
+        answered += sized.answered
+    for _, first, _, more in found.headroom:
+        answered += [first, *more]
+    for _, after in found.knobs:
+        answered += after.answered
+    if found.winner is not None and found.winner.whole not in (None, found.winner.sized):
+        assert found.winner.whole is not None
+        answered += found.winner.whole.answered
+    return answered

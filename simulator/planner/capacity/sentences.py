@@ -1,0 +1,100 @@
+"""The answer in two sentences, and where there is none, what is missing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simulator.capacity_settings import CapacitySettings
+from simulator.planner.capacity.search import Found
+
+Row = dict[str, Any]
+_LIMITS = {
+    "kv_memory": "KV memory",
+    "max_num_seqs": "max_num_seqs",
+    "token_budget": "the token budget",
+    "compute": "compute",
+    "bandwidth": "memory bandwidth",
+    "arrivals": "latency alone",
+}
+
+
+def sentences(found: Found, rows: list[Row], settings: CapacitySettings) -> list[str]:
+    """Two sentences: what to rent at which price; what it bears and what binds."""
+    if found.winner is None:
+        return [_nobody(found, rows), _nearest(found, rows)]
+    row = rows[0]
+    rate = found.rate_rps
+    what = f"Rent {deployment_text(row)}"
+    price = "" if row["usd_per_hour"] is None else f" for ${row['usd_per_hour']:,.2f} an hour"
+    tokens = row["usd_per_million_tokens"]
+    per_million = "" if tokens is None else f" (${tokens:,.3f} a million tokens)"
+    if rate is None:
+        first = f"{what}: its tokens are the cheapest{price}{per_million} at {row['knee_rps']:.4g} requests/s."
+    else:
+        first = f"{what}{price}{per_million}: the cheapest of {len(rows)} candidates to serve {rate:.4g} requests/s."
+    limit = _LIMITS.get(str(row["binding_limit"]), str(row["binding_limit"]))
+    spare = "" if rate is None or row["knee_rps"] is None else f", {row['knee_rps'] / rate - 1:+.0%}"
+    second = f"It bears up to {row['knee_rps']:.4g} requests/s{spare}; beyond, {limit} binds"
+    return [first, second + (f" ({row['limit_text']})." if row["limit_text"] else ".")]
+
+
+def deployment_text(row: Row) -> str:
+    """``2 replicas of 4 x h100-sxm-80gb (tensor parallel 4)``."""
+    replicas, each = row["replicas"] or 1, row["gpus_per_replica"]
+    ways = [
+        f"{text} {row[key]}"
+        for key, text in (("tensor_parallel_size", "tensor parallel"), ("pipeline_parallel_size", "pipeline parallel"))
+        if (row[key] or 1) > 1
+    ]
+    more = [f"{row[key]} {text}" for key, text in (("weight_dtype", "weights"),) if row[key] not in (None, "auto")]
+    detail = f" ({', '.join([*ways, *more])})" if ways or more else ""
+    gpus = f"{each} x {row['gpu']}" if each != 1 else f"{row['gpu']}"
+    if replicas == 1:
+        return f"one {gpus}{detail}" if each == 1 else f"{gpus}{detail}"
+    return f"{replicas} x {gpus}{detail}" if each == 1 else f"{replicas} replicas of {gpus}{detail}"
+
+
+def _nobody(found: Found, rows: list[Row]) -> str:
+    counts: dict[str, int] = {}
+    for row in rows:
+        counts[row["status"]] = counts.get(row["status"], 0) + 1
+    words = {
+        "does_not_fit": "do not fit",
+        "slo_unreachable": "cannot meet the SLO at any rate",
+        "too_slow": "are too slow",
+        "over_budget": "are over the budget",
+        "bad_input": "contradict themselves",
+        "failed": "failed",
+        "ok": "were not confirmed",
+    }
+    parts = [f"{count} {words[status]}" for status, count in counts.items()]
+    asked = "" if found.rate_rps is None else f" {found.rate_rps:.4g} requests/s within the limits"
+    return f"None of {len(rows)} candidates serves{asked}: {', '.join(parts)}."
+
+
+def _nearest(found: Found, rows: list[Row]) -> str:
+    able = [row for row in rows if row["knee_rps"]]
+    if able:
+        best = max(able, key=lambda row: row["knee_rps"])
+        return f"The most that any of them bears is {best['knee_rps']:.4g} requests/s ({best['candidate']})."
+    return f"The first obstacle: {rows[0]['reason']}." if rows else "There is no candidate."
+
+
+def missing(found: Found, rows: list[Row], settings: CapacitySettings) -> list[str]:
+    """What would be needed, one line each."""
+    lines = []
+    over = [row for row in rows if row["status"] == "over_budget"]
+    if over:
+        least = min(over, key=lambda row: row["usd_per_hour"])
+        lines.append(f"a budget of {least['usd_per_hour']:,.2f} USD/h ({least['candidate']} x {least['replicas']})")
+    slow = [row for row in rows if row["status"] == "too_slow"]
+    if slow:
+        best = max(slow, key=lambda row: row["knee_rps_per_replica"] or 0.0)
+        knee = best["knee_rps_per_replica"]
+        if knee and found.rate_rps:
+            count = -(-found.rate_rps // knee)
+            lines.append(f"about {count:.0f} replicas of {best['candidate']} (each bears {knee:.4g} req/s)")
+    for row in rows:
+        if row["status"] in ("slo_unreachable", "does_not_fit", "bad_input", "failed") and len(lines) < 8:
+            lines.append(f"{row['candidate']}: {row['reason']}")
+    return lines
