@@ -43,7 +43,11 @@ class RunWriter:
         for request in plan.completing:
             if request.generated:
                 gaps.append(end_ps - request.last_token_ps)
-        for request in plan.admitted:
+        self.returned(plan.admitted, start_ps)
+
+    def returned(self, admitted: list[Request], start_ps: int) -> None:
+        """Of those admitted to a step: who comes back after a preemption."""
+        for request in admitted:
             if request.preemptions:
                 self.log.requeues.extend((request.row, request.preempted_ps, start_ps))
                 request.preempted_ps = NOT_YET
@@ -58,6 +62,11 @@ class RunWriter:
                 request.generated, request.preemptions, request.cached_tokens, request.recomputed, FINISHED, 0,
             )
         )  # fmt: skip
+
+    def interrupted(self, request: Request, now_ps: int) -> None:
+        """A running request whose replica fails."""
+        if self._contiguous:
+            self._hold(request, now_ps)
 
     def rejected(self, request: Request, reason: str, now_ps: int = NOT_YET) -> None:
         """A request that can never be served; one that ran before is given up at ``now_ps`` and waited until then."""
