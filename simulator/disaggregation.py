@@ -79,7 +79,7 @@ def simulate_disaggregated(
         InputError: settings that contradict each other or are not simulated, or arrivals out of order.
     """
     members = [*prefill, *decode]
-    _check(prefill, decode)
+    check_pools(prefill, decode)
     check_workload(workload, members)
     if kv_bytes_per_token is None:
         kv_bytes_per_token = decode[0].pool.bytes_per_token * decode[0].gpus
@@ -98,8 +98,8 @@ def simulate_disaggregated(
     return log
 
 
-def _check(prefill: Sequence[Member], decode: Sequence[Member]) -> None:
-    """Refuses what the two pools cannot be, or are not simulated as."""
+def check_pools(prefill: Sequence[Member], decode: Sequence[Member]) -> None:
+    """Raises InputError: what the two pools cannot be, or are not simulated as."""
     for pool, members in (("prefill", prefill), ("decode", decode)):
         where = f"disaggregation.{pool}"
         if not members:

@@ -2,9 +2,10 @@
 
 Of a handover with prefill end e, blocks at the decode replica from r on, KV there at l and admission at a:
 
-    handover wait = r − e,   transfer = l − r (its turn at the link, its bytes and the latency),   admission wait = a − l,
+    handover wait = r − e,   transfer = l − r (its turn at the link, its bytes, the latency),   admission wait = a − l,
 
-and link utilization = Σ time on the wire / (links · duration). A pool's busy share is Σ steps' time / (replicas · time).
+and link utilization = Σ time on the wire / (links · duration). A pool's busy share is the time of its steps over
+replicas · time.
 """
 
 from __future__ import annotations

@@ -34,6 +34,13 @@ def plain(settings: ScenarioSettings | CapacitySettings) -> dict[str, Any]:
     return tree
 
 
+def plain_section(section: Any) -> dict[str, Any]:
+    """The same of one section."""
+    tree = _plain(section)
+    assert isinstance(tree, dict)
+    return tree
+
+
 def resolved_yaml(data: dict[str, Any]) -> str:
     """Text that the strict loader reads back to the same data."""
     body = yaml.dump(data, Dumper=_CoreDumper, sort_keys=False, allow_unicode=True, width=110)

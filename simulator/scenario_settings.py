@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le, MinLen
 
 from simulator.capacity_settings import CapacitySettings
+from simulator.disaggregation_settings import DisaggregationSettings
 from simulator.engine_settings import Count, EngineSettings
 from simulator.step_time.config import RooflineConfig, StepTimeConfig
 from workloads.config import WorkloadConfig
@@ -64,6 +65,7 @@ class ScenarioSettings:
         mode: ``serve`` simulates; ``admission`` only places requests at their final length, without a clock.
         model: a catalogue name, a ``config.json`` or its folder, or the keys of a ``config.json`` inline.
         gpu: a catalogue name or inline numbers; not needed where neither memory nor step time asks for it.
+        disaggregation: two pools of replicas instead of one, for prompts and for answers.
         slo: metric (``ttft_ms``, ``tpot_ms``, ...) to statistic (``p99``, ``mean``, ...) to limit.
         warmup_s: latency statistics leave out what arrived in this first time.
         expect: key of ``result.json`` (dots reach into it) to its threshold.
@@ -79,6 +81,7 @@ class ScenarioSettings:
     parallelism: ParallelismSettings = field(default_factory=ParallelismSettings)
     engine: EngineSettings = field(default_factory=EngineSettings)
     router: str = "round_robin"
+    disaggregation: DisaggregationSettings | None = None
     step_time: StepTimeConfig = field(default_factory=RooflineConfig)
     slo: Slo = field(default_factory=dict)
     warmup_s: NotNegative = 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -96,7 +97,7 @@ def test_nobody_is_lost_and_everybody_takes_the_same_way(case: Case) -> None:
     assert all(log.reasons[reason] for reason in table["reason"][~done])
     times = [moved[name] for name in ("prefilled_ps", "reserved_ps", "loaded_ps", "admitted_ps")]
     sent = moved["tokens"] > 0
-    assert all((a[sent] <= b[sent]).all() for a, b in zip(times, times[1:], strict=False))
+    assert all((a[sent] <= b[sent]).all() for a, b in pairwise(times))
     assert (moved["tokens"][sent] == case.workload.prompt_tokens[moved["row"]][sent]).all()
     assert (moved["released_ps"] != NOT_YET).all() and (moved["admitted_ps"] != NOT_YET).all()
     assert (moved["released_ps"][sent] >= moved["loaded_ps"][sent]).all()

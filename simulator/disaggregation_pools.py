@@ -1,0 +1,215 @@
+"""From the ``disaggregation`` section to the two pools: each is a deployment of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from simulator.allocators.pools import PagedPool
+from simulator.catalog.link_files import find_link
+from simulator.cluster import Progress
+from simulator.deployment import Deployment, build_deployment
+from simulator.disaggregation import Routers, check_pools, simulate_disaggregated
+from simulator.disaggregation_settings import DisaggregationSettings, InlineLink, PoolSettings
+from simulator.errors import InputError, KvplanError
+from simulator.link_spec import LinkSpec
+from simulator.members import Member
+from simulator.routers import ROUTERS
+from simulator.run_log import RunLog
+from simulator.scenario_resolved import plain_section
+from simulator.scenario_settings import ScenarioSettings
+from simulator.settings_patch import patched
+from simulator.suggestions import did_you_mean
+from workloads.workload import Workload
+
+_BYTES_PER_GB = 1e9
+_PS_PER_US = 1_000_000
+
+
+@dataclass(frozen=True)
+class DisaggregatedDeployment:
+    """Two deployments and what joins them.
+
+    Attributes:
+        face: the decode pool's deployment under the scenario's own settings, in which each pool's section is written
+            out whole: for whoever asks for the model, the context or the memory of "the" deployment.
+    """
+
+    prefill: Deployment
+    decode: Deployment
+    link: LinkSpec
+    routers: Routers
+    face: Deployment
+
+    @property
+    def gpus(self) -> int:
+        """Of both pools."""
+        return self.prefill.parallelism.gpus + self.decode.parallelism.gpus
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Over all ranks of a decode replica: each fetches its own share."""
+        pool = self.decode.pool
+        assert isinstance(pool, PagedPool)
+        return pool.bytes_per_token * (self.decode.parallelism.gpus // self.decode.parallelism.replicas)
+
+    def simulate(self, workload: Workload, *, stepwise: bool, progress: Progress | None) -> RunLog:
+        return simulate_disaggregated(
+            workload,
+            members(self.prefill),
+            members(self.decode),
+            self.link,
+            kv_bytes_per_token=self.kv_bytes_per_token,
+            routers=self.routers,
+            seed=self.face.settings.seed,
+            stepwise=stepwise,
+            progress=progress,
+        )
+
+    def usd_per_hour(self) -> float | None:
+        """Of the GPUs of both pools; None where a price is not known."""
+        prices = []
+        for pool in (self.prefill, self.decode):
+            asked, listed = self.face.settings.cost.usd_per_gpu_hour, pool.gpu.usd_per_hour if pool.gpu else None
+            price = listed if asked is None else asked
+            if price is None:
+                return None
+            prices.append(price * pool.parallelism.gpus)
+        return sum(prices)
+
+    def link_facts(self) -> dict[str, Any]:
+        """The link as ``result.json`` names it."""
+        return {
+            "name": self.link.name,
+            "gb_per_s": self.link.bytes_per_s / _BYTES_PER_GB,
+            "latency_us": self.link.latency_ps / _PS_PER_US,
+            "source": self.link.source,
+        }
+
+
+def members(deployment: Deployment) -> list[Member]:
+    """The replicas of one pool."""
+    assert deployment.step_time is not None  # only mode admission has none
+    replicas = deployment.parallelism.replicas
+    gpus = deployment.parallelism.gpus // replicas
+    return [Member(deployment.engine, deployment.pool, deployment.step_time, gpus=gpus)] * replicas
+
+
+def build_disaggregated(settings: ScenarioSettings) -> DisaggregatedDeployment:
+    """Both pools of a scenario with a ``disaggregation`` section.
+
+    Raises:
+        InputError: with the dotted path of the setting that is wrong.
+        DoesNotFitError: the model does not fit the GPUs of a pool.
+    """
+    asked = settings.disaggregation
+    assert asked is not None
+    _refuse(settings)
+    prefill, decode = _pool(settings, "prefill", asked.prefill), _pool(settings, "decode", asked.decode)
+    link = _link(asked.link)
+    check_pools(members(prefill)[:1], members(decode)[:1])
+    routers = Routers(*(_router(settings, name, pool) for name, pool in _named(asked)))
+    sections = replace(asked, prefill=_written(asked.prefill, prefill), decode=_written(asked.decode, decode))
+    whole = replace(settings, disaggregation=sections)
+    face = replace(
+        decode,
+        settings=whole,
+        assumptions=(*_told_apart(prefill.assumptions, decode.assumptions), *_rules(link, decode)),
+        warnings=_told_apart(prefill.warnings, decode.warnings),
+    )
+    return DisaggregatedDeployment(prefill, decode, link, routers, face)
+
+
+def _named(asked: DisaggregationSettings) -> list[tuple[str, PoolSettings]]:
+    return [("prefill", asked.prefill), ("decode", asked.decode)]
+
+
+def _refuse(settings: ScenarioSettings) -> None:
+    if settings.mode != "serve":
+        raise InputError(
+            "mode admission has no clock, and so no transfers", where="disaggregation", remedy="delete the section"
+        )
+    if settings.parallelism.replicas != 1:
+        raise InputError(
+            "parallelism.replicas means nothing beside disaggregation, whose pools count their own",
+            where="parallelism.replicas",
+            remedy="delete it, and set disaggregation.prefill.replicas and disaggregation.decode.replicas",
+        )
+
+
+def _pool(settings: ScenarioSettings, name: str, pool: PoolSettings) -> Deployment:
+    where = f"disaggregation.{name}"
+    engine = dict(pool.engine)
+    if name == "decode":
+        engine.setdefault("enable_prefix_caching", False)
+    if "replicas" in pool.parallelism:
+        raise InputError(
+            f"{where}.parallelism.replicas stands elsewhere",
+            where=f"{where}.parallelism.replicas",
+            remedy=f"write {where}.replicas",
+        )
+    parallelism = pool.parallelism | {"replicas": pool.replicas}
+    own = patched(settings, where, gpu=pool.gpu, parallelism=parallelism, engine=engine)
+    try:
+        return build_deployment(replace(own, disaggregation=None))
+    except KvplanError as error:
+        section = (error.where or "").split(".")[0]
+        if section in ("gpu", "parallelism", "engine"):
+            error.where = f"{where}.{error.where}" if _says(pool, error.where or "") else error.where
+        error.what = f"{name} pool: {error.what}"
+        raise
+
+
+def _says(pool: PoolSettings, path: str) -> bool:
+    """Whether the pool itself gives the setting of that path, and not the scenario."""
+    section, _, key = path.partition(".")
+    given = getattr(pool, section)
+    return given is not None if section == "gpu" else key.split(".")[0] in given
+
+
+def _router(settings: ScenarioSettings, name: str, pool: PoolSettings) -> str:
+    if pool.router is None:
+        return settings.router
+    if pool.router not in ROUTERS:
+        where = f"disaggregation.{name}.router"
+        raise InputError(f"{pool.router!r} is not known", where=where, remedy=did_you_mean(pool.router, ROUTERS))
+    return pool.router
+
+
+def _link(link: str | InlineLink) -> LinkSpec:
+    if isinstance(link, InlineLink):
+        speed, latency = link.gb_per_s * _BYTES_PER_GB, round(link.latency_us * _PS_PER_US)
+        return LinkSpec("inline", speed, latency, "inline in the scenario")
+    try:
+        return find_link(link)
+    except InputError as error:
+        raise InputError(error.what, where="disaggregation.link", remedy=error.remedy) from None
+
+
+def _written(pool: PoolSettings, deployment: Deployment) -> PoolSettings:
+    """A pool with every default written out, so that the file of the run repeats it."""
+    parallelism = plain_section(deployment.settings.parallelism)
+    del parallelism["replicas"]
+    return replace(pool, parallelism=parallelism, engine=plain_section(deployment.settings.engine))
+
+
+def _told_apart(prefill: tuple[str, ...], decode: tuple[str, ...]) -> tuple[str, ...]:
+    """Lines of both pools: once where they are the same, else with the pool's name."""
+    lines = [line if line in decode else f"prefill pool: {line}" for line in prefill]
+    lines += [line if line in prefill else f"decode pool: {line}" for line in decode]
+    return tuple(dict.fromkeys(lines))
+
+
+def _rules(link: LinkSpec, decode: Deployment) -> tuple[str, ...]:
+    """What the two pools rest on."""
+    speed, latency = link.bytes_per_s / _BYTES_PER_GB, link.latency_ps / _PS_PER_US
+    rules = [
+        f"KV goes from prefill to decode over {link.name} at {speed:g} GB/s and {latency:g} us ({link.source}), one "
+        "link a prefill replica for all its GPUs, one transfer after the other; whoever receives is no bottleneck",
+        "a decode replica computes the last prompt token again and samples the first token (vLLM with the NIXL "
+        "connector); who is preempted there is computed again there; it shares no prefixes, and fetches whole prompts",
+    ]
+    assert isinstance(decode.pool, PagedPool)
+    if any(group.window_tokens is not None for group in decode.pool.groups):
+        rules.append("transfers count every layer of every prompt token, also those that sliding windows have passed")
+    return tuple(rules)
