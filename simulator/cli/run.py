@@ -13,8 +13,9 @@ import typer
 from simulator.cli.console import Json, Quiet, print_json, warn
 
 if TYPE_CHECKING:
+    from simulator.cli.run_workers import Workers
     from simulator.run_scenario import Built
-    from simulator.scenario import ScenarioFile
+    from simulator.scenario import Scenario, ScenarioFile
 
 
 def run(
@@ -34,6 +35,20 @@ def run(
     no_report: Annotated[
         bool, typer.Option("--no-report", help="Numbers only, without report.html and plots: seconds faster.")
     ] = False,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="Simulate the replicas of a fleet in that many processes: the same files, sooner. "
+            "[default: one process; for a large fleet one a core]",
+            min=1,
+        ),
+    ] = None,
+    executor: Annotated[
+        str | None, typer.Option(help="Where these run: local, dask or ray (extras of kvplan). [default: local]")
+    ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="A running Dask or Ray cluster, in place of local workers.")
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -42,13 +57,15 @@ def run(
     Exits with 4 where an SLO or an expectation is missed; of several variants at least one has to meet them.
     """
     from simulator.cli.result_folder import ResultFolder
+    from simulator.cli.run_workers import Workers
     from simulator.run_scenario import missed
     from simulator.scenario import load_scenario
 
     loaded = load_scenario(scenario, patches or [], seed)
     folder = out or Path("out") / loaded.name
+    by = Workers(executor, scheduler, workers, quiet)
     with ResultFolder(folder) as work:
-        results = _run_all(loaded, work, stepwise=stepwise, draw=not no_report, quiet=quiet)
+        results = _run_all(loaded, work, by, stepwise=stepwise, draw=not no_report, quiet=quiet)
     whole = {"variants": results} if loaded.variants else results[""]
     if as_json:
         print_json(whole)
@@ -65,7 +82,9 @@ def run(
         raise typer.Exit(4)
 
 
-def _run_all(loaded: ScenarioFile, work: Path, *, stepwise: bool, draw: bool, quiet: bool) -> dict[str, dict[str, Any]]:
+def _run_all(
+    loaded: ScenarioFile, work: Path, by: Workers, *, stepwise: bool, draw: bool, quiet: bool
+) -> dict[str, dict[str, Any]]:
     """Runs each variant (or the one scenario, under the name "") and fills the folder."""
     from reports.page import write_report
     from simulator.errors import KvplanError
@@ -84,7 +103,7 @@ def _run_all(loaded: ScenarioFile, work: Path, *, stepwise: bool, draw: bool, qu
     for name, one in built.items():
         start = time.perf_counter()
         try:
-            results[name] = _run_one(name, one, work / name, stepwise=stepwise, quiet=quiet)
+            results[name] = _run_one(name, scenarios[name], one, work / name, by, stepwise=stepwise, quiet=quiet)
         except KvplanError as error:
             raise scenarios[name].located(error) from None
         seconds[name or loaded.name] = time.perf_counter() - start
@@ -102,7 +121,9 @@ def _run_all(loaded: ScenarioFile, work: Path, *, stepwise: bool, draw: bool, qu
     return results
 
 
-def _run_one(name: str, built: Built, folder: Path, *, stepwise: bool, quiet: bool) -> dict[str, Any]:
+def _run_one(
+    name: str, scenario: Scenario, built: Built, folder: Path, by: Workers, *, stepwise: bool, quiet: bool
+) -> dict[str, Any]:
     """Runs one scenario and writes its own files."""
     from simulator import run_scenario
     from simulator.progress import Progress
@@ -117,7 +138,7 @@ def _run_one(name: str, built: Built, folder: Path, *, stepwise: bool, quiet: bo
     else:
         progress = Progress(name or settings.name, quiet=quiet)
         try:
-            log = run_scenario.run(built, stepwise=stepwise, progress=progress)
+            log = by.simulate(built, scenario, stepwise=stepwise, progress=progress)
         finally:
             progress.close()
         result = run_scenario.result(built, log, name or None)

@@ -27,8 +27,6 @@ PARTS_PER_WORKER = 4
 """Parts take unequal times; of many small ones no worker waits long for the last."""
 REQUESTS_PER_PART = 100_000
 """About 50 MB of a part's log: what is on its way to the parent stays small beside the whole."""
-WORTHWHILE_REQUESTS = 200_000
-"""From here on workers save more time than they take to start."""
 
 Progress = Callable[[int, int, float], None]
 

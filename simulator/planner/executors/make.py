@@ -27,6 +27,14 @@ def make_executor(kind: str, *, workers: int | None, scheduler: str | None, quie
         from simulator.planner.executors.serial_executor import SerialExecutor
 
         return SerialExecutor()
+    check_executor(kind, workers=workers, scheduler=scheduler)
+    module = import_module(f"simulator.planner.executors.{kind}_executor")
+    maker = getattr(module, EXECUTORS[kind])
+    return cast("Executor", maker(workers=workers, scheduler=scheduler, quiet=quiet))
+
+
+def check_executor(kind: str, *, workers: int | None, scheduler: str | None) -> None:
+    """Raises InputError for what ``make_executor`` refuses before it starts anything."""
     if kind not in EXECUTORS:
         raise InputError(
             f"{kind!r} is not an executor", where=f"--executor {kind}", remedy=did_you_mean(kind, EXECUTORS)
@@ -43,6 +51,3 @@ def make_executor(kind: str, *, workers: int | None, scheduler: str | None, quie
         except ImportError:
             remedy = f"pip install 'kvplan[{kind}]', or use --executor local"
             raise InputError(f"{_NEEDS[kind]} is not installed", where=f"--executor {kind}", remedy=remedy) from None
-    module = import_module(f"simulator.planner.executors.{kind}_executor")
-    maker = getattr(module, EXECUTORS[kind])
-    return cast("Executor", maker(workers=workers, scheduler=scheduler, quiet=quiet))
