@@ -24,6 +24,7 @@ from workloads.workload import Workload
 
 _BYTES_PER_GB = 1e9
 _PS_PER_US = 1_000_000
+_SECONDS_PER_HOUR = 3600
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,17 @@ class DisaggregatedDeployment:
             stepwise=stepwise,
             progress=progress,
         )
+
+    def describe(self, result: dict[str, Any]) -> None:
+        """Adds to a ``result.json`` what the log does not know: the link, the GPUs and their price."""
+        block = result["disaggregation"]
+        block["link"] = self.link_facts()
+        for name, pool in (("prefill", self.prefill), ("decode", self.decode)):
+            block[name]["gpu"] = pool.gpu.name if pool.gpu else ""
+        dollars, throughput = self.usd_per_hour(), result["output_throughput"]
+        per_token = dollars / (throughput * _SECONDS_PER_HOUR) if dollars is not None and throughput else None
+        result["usd_per_hour"] = dollars
+        result["usd_per_million_output_tokens"] = None if per_token is None else per_token * 1e6
 
     def usd_per_hour(self) -> float | None:
         """Of the GPUs of both pools; None where a price is not known."""

@@ -23,6 +23,7 @@ from simulator.admission import (
 from simulator.allocators.pools import ContiguousPool
 from simulator.cluster import simulate
 from simulator.deployment import Deployment, build_deployment
+from simulator.disaggregation_pools import DisaggregatedDeployment, build_disaggregated
 from simulator.errors import DoesNotFitError, InputError, KvplanError
 from simulator.expectations import judge_expectations
 from simulator.measured import beside_predicted, comparison_warnings
@@ -44,7 +45,7 @@ DEFAULT_CLASS = RequestClass().name
 
 @dataclass(frozen=True)
 class Built:
-    """A scenario ready to run."""
+    """A scenario ready to run; with two pools, ``deployment`` is their face."""
 
     deployment: Deployment
     workload: Workload
@@ -52,6 +53,7 @@ class Built:
     sha256: str
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
+    pools: DisaggregatedDeployment | None = None
 
 
 def build(scenario: Scenario) -> Built:
@@ -61,7 +63,8 @@ def build(scenario: Scenario) -> Built:
         InputError, DoesNotFitError: with ``file:line:column`` of the setting that is wrong.
     """
     try:
-        deployment = build_deployment(scenario.settings)
+        pools = build_disaggregated(scenario.settings) if scenario.settings.disaggregation else None
+        deployment = pools.face if pools else build_deployment(scenario.settings)
         workload = scenario_workload(deployment)
         warnings = [*deployment.warnings, *check_lengths(workload, deployment.engine.max_model_len)]
     except (KvplanError, WorkloadError) as error:
@@ -70,11 +73,11 @@ def build(scenario: Scenario) -> Built:
         *scenario.settings.assumptions,
         *scenario.notes,
         *deployment.assumptions,
-        *nothing_shared(deployment, workload),
+        *nothing_shared(pools.prefill if pools else deployment, workload),
     )
     assumptions = tuple(dict.fromkeys(notes))  # a resolved scenario brings some of them along
     resolved = plain(replace(deployment.settings, assumptions=assumptions))
-    return Built(deployment, workload, resolved, scenario_sha256(resolved), assumptions, tuple(warnings))
+    return Built(deployment, workload, resolved, scenario_sha256(resolved), assumptions, tuple(warnings), pools)
 
 
 def check_lengths(workload: Workload, max_model_len: int) -> list[str]:
@@ -127,6 +130,8 @@ def run(
 
 
 def _simulate(built: Built, stepwise: bool, progress: Progress | None) -> RunLog:
+    if built.pools:
+        return built.pools.simulate(built.workload, stepwise=stepwise, progress=progress)
     deployment = built.deployment
     assert deployment.step_time is not None  # only mode admission has none
     return simulate(
@@ -193,10 +198,12 @@ def result(built: Built, log: RunLog, variant: str | None = None) -> dict[str, A
             options=MetricsOptions(
                 slo=settings.slo,
                 warmup_s=settings.warmup_s,
-                step_hint=step_time.bound_by if isinstance(step_time, Roofline) else None,
+                step_hint=step_time.bound_by if isinstance(step_time, Roofline) and not built.pools else None,
             ),
         ),
     )
+    if built.pools:
+        built.pools.describe(found)
     memory = {"memory": memory_table(deployment.memory)} if deployment.memory else {}
     measured = beside_predicted(log, found)
     found["warnings"] = [*found["warnings"], *comparison_warnings(measured)]
