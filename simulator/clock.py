@@ -11,6 +11,7 @@ from simpy.events import Event
 # Equal times are ordered by (kind, replica or request number), never by the order of creation, which differs
 # between leaps and single steps: first what ends, then what arrives, then the passes that look at both.
 FINISH = 0
+FLEET = 1 << 39  # replicas fail, start and stop between what ends and what arrives
 ARRIVAL = 1 << 40
 PASS = 1 << 41
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
 from simpy import Environment
 
 from simulator.allocators.content import TokenContent
 from simulator.allocators.pools import PoolConfig, make_cache
 from simulator.clients import Client
 from simulator.engine import Replica
-from simulator.errors import InputError, KvplanError
+from simulator.errors import KvplanError
+from simulator.fleet import Fleet
+from simulator.fleet_checks import check_workload, limits_of
+from simulator.fleet_events import Autoscaler, FleetEvent
+from simulator.fleet_run import WATCHING, close_held, make_fleet
 from simulator.inbox import Inbox, make_request
 from simulator.members import Member
 from simulator.pass_recorder import PassRecorder
@@ -77,6 +80,8 @@ def simulate_fleet(
     max_steps: int | None = None,
     recorders: Sequence[PassRecorder] = (),
     inbox: Inbox | None = None,
+    events: Sequence[FleetEvent] = (),
+    autoscaler: Autoscaler | None = None,
 ) -> RunLog:
     """Serves a workload and returns what happened.
 
@@ -90,6 +95,8 @@ def simulate_fleet(
         max_steps: cut each replica after that many passes; then a live-lock runs on to there.
         recorders: one per replica, told of every pass (needs ``stepwise``).
         inbox: the arrivals of the only replica, where something else than the workload's times decides.
+        events: failures, starts and stops of replicas.
+        autoscaler: starts and stops replicas by itself; ``members`` are those that it begins with.
 
     Raises:
         InputError: settings that contradict each other, an unknown router, or arrivals out of order.
@@ -97,6 +104,21 @@ def simulate_fleet(
     check_workload(workload, members)
     env = Environment()
     log = RunLog(workload, [], limits=limits_of(members))
+    if events or autoscaler is not None or router in WATCHING:
+        watched = make_fleet(
+            env,
+            log,
+            members,
+            router,
+            seed=seed,
+            events=events,
+            autoscaler=autoscaler,
+            stepwise=stepwise,
+            max_steps=max_steps,
+            recorders=recorders,
+        )
+        _run_watched(env, log, watched, progress)
+        return log
     content = TokenContent(workload)
     inboxes = [inbox] if inbox else _inboxes(workload, members, router, seed)
     fleet = [
@@ -115,12 +137,26 @@ def simulate_fleet(
     ]
     client = None if inboxes else _client(env, workload, members, fleet, router, seed)
     watch_ends(fleet, client, progress, len(workload))
+    _run(env)
+    log.status, log.end_ps = close_fleet(log, fleet)
+    return log
+
+
+def _run(env: Environment) -> None:
     try:
         env.run()
     except KvplanError as error:  # simpy raises a copy, without the error's place and remedy
         raise error.__cause__ or error from None
-    log.status, log.end_ps = close_fleet(log, fleet)
-    return log
+
+
+def _run_watched(env: Environment, log: RunLog, fleet: Fleet, progress: Progress | None) -> None:
+    """The run of a fleet whose replicas may come and go."""
+    workload, longest = log.workload, log.limits["max_model_len"]
+    client = Client(env, workload, lambda row, now: fleet.send(make_request(workload, row, now, longest)))
+    fleet.on_end = _ends(client, progress, len(workload), lambda: int(env.now))
+    _run(env)
+    log.status, log.end_ps = close_fleet(log, [life for life in fleet.lives if life.writer.log.to_ps is None])
+    close_held(log, fleet)
 
 
 def new_replica(
@@ -156,49 +192,6 @@ def new_replica(
     )
 
 
-def limits_of(members: Sequence[Member]) -> dict[str, int]:
-    """The engines' limits, the highest where they differ."""
-    engines = list(dict.fromkeys(member.engine for member in members))
-    return {
-        "max_num_seqs": max(engine.running_limit for engine in engines),
-        "max_num_batched_tokens": max(engine.max_num_batched_tokens for engine in engines),
-        "max_model_len": max(engine.max_model_len for engine in engines),
-    }
-
-
-def check_workload(workload: Workload, members: Sequence[Member]) -> None:
-    """Raises InputError: arrivals out of order, or sequences that a member's engine does not know."""
-    _check_order(workload)
-    for engine in dict.fromkeys(member.engine for member in members):
-        _check_sequences(workload, engine)
-
-
-def _check_order(workload: Workload) -> None:
-    """Rows that wait for no other must stand in order of arrival: whoever sends them reads them in turn."""
-    alone = workload.after < 0
-    gaps = np.diff(workload.arrival_ps[alone])
-    if (gaps < 0).any():
-        row = int(alone.nonzero()[0][int((gaps < 0).argmax()) + 1])
-        raise InputError(
-            f"request {workload.request_id(row)!r} arrives before the one in front of it",
-            where=f"workload row {row}",
-            remedy="sort the rows by arrival (Workload.sorted_by_arrival)",
-        )
-
-
-def _check_sequences(workload: Workload, engine: EngineConfig) -> None:
-    """Only vLLM v0 has requests of several sequences."""
-    if workload.sequences is None or engine.policy.kind == "vllm-v0" or (workload.sequences == 1).all():
-        return
-    row = int((workload.sequences != 1).argmax())
-    raise InputError(
-        f"request {workload.request_id(row)!r} asks for {workload.sequences[row]} sequences, which "
-        f"{engine.policy.kind} serves as requests of their own",
-        where=f"workload row {row}",
-        remedy="expand the workload first (workloads.samples.expand_samples)",
-    )
-
-
 def _inboxes(workload: Workload, members: Sequence[Member], router: str, seed: int) -> list[Inbox] | None:
     """One list of arrivals a replica where all times and routes are known beforehand; else None."""
     if workload.max_concurrency is not None or (workload.after >= 0).any():
@@ -227,21 +220,29 @@ def _client(
 
 def watch_ends(fleet: list[Replica], client: Client | None, progress: Progress | None, total: int) -> None:
     """Hooks on the end of each request; none where nobody listens."""
+    ended = _ends(client, progress, total, lambda: max(replica.now for replica in fleet))
+    for replica in fleet:
+        replica.on_end = ended
+
+
+def _ends(
+    client: Client | None, progress: Progress | None, total: int, now_ps: Callable[[], int]
+) -> Callable[[Request], None] | None:
+    """Who listens when a request ends; None where nobody does."""
     reacts = client is not None and client.reacts
     if progress is None and not reacts:
-        return
+        return None
     done = 0
 
     def ended(request: Request) -> None:
         nonlocal done
         done += 1
         if progress is not None and (done % PROGRESS_EVERY == 0 or done == total):
-            progress(done, total, max(replica.now for replica in fleet) / PS_PER_S)
+            progress(done, total, now_ps() / PS_PER_S)
         if client is not None and client.reacts:
             client.ended(request.row)
 
-    for replica in fleet:
-        replica.on_end = ended
+    return ended
 
 
 def close_fleet(log: RunLog, fleet: Sequence[Replica], begin: int = 0) -> tuple[RunStatus, int]:

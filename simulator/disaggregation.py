@@ -29,10 +29,11 @@ from simulator.allocators.kv_cache import KvCache
 from simulator.allocators.pools import make_cache
 from simulator.clients import Client
 from simulator.clock import ARRIVAL, Alarm
-from simulator.cluster import Progress, check_workload, close_fleet, limits_of, watch_ends
+from simulator.cluster import Progress, close_fleet, watch_ends
 from simulator.disaggregation_replicas import DecodeReplica, DecodeWriter, Handover, PrefillReplica, Returns
 from simulator.engine import Replica
 from simulator.errors import InputError, KvplanError
+from simulator.fleet_checks import check_workload, limits_of
 from simulator.inbox import Inbox, make_request
 from simulator.kv_link import KvLink
 from simulator.link_spec import LinkSpec

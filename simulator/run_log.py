@@ -18,6 +18,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.fleet_log import FleetLog
 from workloads.workload import Workload
 
 IntColumn = NDArray[np.int64]
@@ -216,6 +217,7 @@ class RunLog:
         end_ps: when the last request ended, or when the run was cut.
         limits: the engine's limits, for the binding limit: max_num_seqs, max_num_batched_tokens, max_model_len
             (the highest of all replicas, where they differ).
+        fleet: what happened to the replicas, where they could change or the router looked at them.
         handovers: one row per request that went from a prefill replica to a decode replica (disaggregation).
         prefill_replicas: how many of the first replicas prefill alone (disaggregation); 0: none.
         link_bytes_per_token: KV of a token that goes over the link, all ranks together.
@@ -228,6 +230,7 @@ class RunLog:
     status: RunStatus = "ok"
     end_ps: int = 0
     limits: dict[str, int] = field(default_factory=dict)
+    fleet: FleetLog | None = None
     handovers: array[int] = field(default_factory=_table)
     prefill_replicas: int = 0
     link_bytes_per_token: int = 0

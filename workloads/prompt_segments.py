@@ -46,6 +46,14 @@ class PromptSegments(LazyRows):
             self._prefix_names,
         )
 
+    def prefixes(self) -> tuple[IntColumn, list[str]]:
+        """(index of each row's prefix or -1, names of the prefixes)."""
+        most = int(self._group.max(initial=0)) + 1
+        keys, which = np.unique(self._class_index * most + self._group, return_inverse=True)
+        named = self._group >= 0
+        names = [f"{self._prefix_names[key // most]}:{key % most}" for key in keys.tolist()]
+        return np.where(named, which, -1).astype(np.int64), names
+
     def common_tokens(self, prompt_tokens: IntColumn) -> IntColumn:
         """Per row, how many of its first tokens some earlier row had too, prompt or answer.
 

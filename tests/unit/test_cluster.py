@@ -32,7 +32,7 @@ def test_arrivals_out_of_order_are_refused_by_row() -> None:
 
 
 def test_an_unknown_router_is_refused_with_those_that_exist() -> None:
-    with pytest.raises(InputError, match="use one of round_robin, random, least_outstanding"):
+    with pytest.raises(InputError, match="use one of round_robin, random, least_outstanding, least_kv, prefix_affine"):
         served(Workload.from_columns([0], [1], [1]), router="round-robin")
 
 
