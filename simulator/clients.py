@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator
 
+import numpy as np
 from simpy import Environment
 from simpy.events import Event
 
 from simulator.clock import ARRIVAL, Alarm
-from workloads.workload import Workload
+from workloads.workload import IntColumn, Workload
 
 CHUNK_ROWS = 65_536  # rows turned into Python numbers at a time
 
@@ -23,10 +24,10 @@ class Client:
     A row without a predecessor is due at its ``arrival_ps``; one that follows another (``after``) is due
     ``think_ps`` after the other has ended, and not before its own ``arrival_ps``. With ``max_concurrency`` a due row
     waits, in order of falling due, until fewer than that many are in flight; it *arrives* when it is sent, as with
-    vLLM's benchmark client.
+    vLLM's benchmark client. ``rows`` are those to send, ascending (None: all); none may follow one that is not sent.
     """
 
-    def __init__(self, env: Environment, workload: Workload, send: Send) -> None:
+    def __init__(self, env: Environment, workload: Workload, send: Send, rows: IntColumn | None = None) -> None:
         self.env = env
         self.workload = workload
         self.send = send
@@ -34,7 +35,8 @@ class Client:
         self.in_flight = 0
         self.due: deque[int] = deque()
         self.followers: dict[int, list[int]] = {}
-        for row in (workload.after >= 0).nonzero()[0].tolist():
+        self.rows = np.arange(len(workload), dtype=np.int64) if rows is None else rows
+        for row in self.rows[workload.after[self.rows] >= 0].tolist():
             self.followers.setdefault(int(workload.after[row]), []).append(row)
         self.reacts = self.limit is not None or bool(self.followers)
         env.process(self._run())
@@ -42,9 +44,9 @@ class Client:
     def _run(self) -> Generator[Event, None, None]:
         env, workload = self.env, self.workload
         follows = bool(self.followers)
-        for begin in range(0, len(workload), CHUNK_ROWS):
-            arrivals = workload.arrival_ps[begin : begin + CHUNK_ROWS].tolist()
-            for row, arrival in enumerate(arrivals, begin):
+        for begin in range(0, len(self.rows), CHUNK_ROWS):
+            rows = self.rows[begin : begin + CHUNK_ROWS]
+            for row, arrival in zip(rows.tolist(), workload.arrival_ps[rows].tolist(), strict=True):
                 if follows and workload.after[row] >= 0:
                     continue
                 wait = arrival - self._now()

@@ -1,8 +1,9 @@
 """A fleet whose replicas know nothing of each other: simulated in parts, and put together again.
 
-Behind a router that needs no state, in an open loop, what a replica does depends on its own requests alone. So any
-sets of replicas can be simulated apart, in any order, on any machine, and ``joined`` gives the log that one process
-would have written: the same rows of every replica, and of every request.
+Behind a router that needs no state, in an open loop (also of sessions, if each has all its turns on one replica), what
+a replica does depends on its own requests alone. So any sets of replicas can be simulated apart, in any order, on any
+machine, and ``joined`` gives the log that one process would have written: the same rows of every replica, and of every
+request.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ import numpy as np
 from simpy import Environment
 
 from simulator.allocators.content import TokenContent
-from simulator.cluster import check_workload, close_fleet, limits_of, new_replica
+from simulator.clients import Client
+from simulator.cluster import close_fleet, new_replica, watch_ends
+from simulator.engine import Replica
 from simulator.errors import KvplanError
-from simulator.inbox import Inbox
+from simulator.fleet_checks import check_workload, limits_of
+from simulator.inbox import Inbox, make_request
 from simulator.members import Member
 from simulator.routers import static_routes
 from simulator.run_log import REQUEST_COLUMNS, ReplicaLog, RunLog, RunStatus
-from workloads.workload import Workload
+from workloads.workload import IntColumn, Workload
 
 _STATUSES: tuple[RunStatus, ...] = ("ok", "deadlock", "livelock", "max_steps")
 """The later ones hide the earlier ones."""
@@ -56,12 +60,14 @@ def why_one_clock(workload: Workload, members: Sequence[Member], router: str, se
     """
     if len(members) < 2:
         return "one replica has no parts"
-    if static_routes(router, workload, seed=seed, replicas=len(members)) is None:
-        return f"router {router} looks at all replicas whenever a request arrives"
     if workload.max_concurrency is not None:
         return "in a closed loop a request is sent when another one ends, on whichever replica"
-    if (workload.after >= 0).any():
-        return "a session's next turn is sent when the one before has ended, on whichever replica"
+    routes = static_routes(router, workload, seed=seed, replicas=len(members))
+    if routes is None:
+        return f"router {router} looks at all replicas whenever a request arrives"
+    later = (workload.after >= 0).nonzero()[0]
+    if (routes[later] != routes[workload.after[later]]).any():
+        return f"router {router} spreads a session's turns, each of which waits for the one before"
     return None
 
 
@@ -90,9 +96,9 @@ def simulate_part(
     content = TokenContent(workload)
     for number in sorted(numbers):
         env = Environment()
-        inbox = Inbox(workload, (routes == number).nonzero()[0], members[number].engine.max_model_len)
         begin = len(log.requests)
-        replica = new_replica(env, log, content, members[number], number, inbox, stepwise=stepwise)
+        rows = (routes == number).nonzero()[0]
+        replica = _fed(env, log, content, members[number], number, rows, stepwise=stepwise)
         try:
             env.run()
         except (KvplanError, OverflowError, StructError) as fault:
@@ -102,6 +108,29 @@ def simulate_part(
         part.status = max(part.status, status, key=_STATUSES.index)
         part.end_ps = max(part.end_ps, end_ps)
     return part
+
+
+def _fed(
+    env: Environment,
+    log: RunLog,
+    content: TokenContent,
+    member: Member,
+    number: int,
+    rows: IntColumn,
+    *,
+    stepwise: bool,
+) -> Replica:
+    """A replica and whoever sends it its requests: an inbox, or where turns of sessions are among them, a client."""
+    workload, limit = log.workload, member.engine.max_model_len
+    if (workload.after[rows] < 0).all():
+        return new_replica(env, log, content, member, number, Inbox(workload, rows, limit), stepwise=stepwise)
+    replica = new_replica(env, log, content, member, number, None, stepwise=stepwise)
+
+    def send(row: int, now: int) -> None:
+        replica.deliver(make_request(workload, row, now, limit))
+
+    watch_ends([replica], Client(env, workload, send, rows), None, len(rows))
+    return replica
 
 
 def joined(workload: Workload, members: Sequence[Member], parts: Sequence[FleetPart]) -> RunLog:

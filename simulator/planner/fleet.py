@@ -83,6 +83,8 @@ def why_one_process(built: Built) -> str | None:
     settings = built.deployment.settings
     if settings.mode == "admission":
         return "mode: admission has no clock and one pool"
+    if built.pools is not None:
+        return "disaggregation: the decode pool waits for the prefill pool"
     if built.pools:
         return "prefill and decode replicas wait for each other"
     return why_one_clock(built.workload, members_of(built), settings.router, settings.seed)
