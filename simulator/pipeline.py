@@ -3,7 +3,9 @@
 vLLM v1's engine core (``EngineCore.step_with_batch_queue``): the queue takes as many batches as there are stages. As
 long as it has room the engine makes another pass; when it is full it waits for the oldest batch and applies its tokens.
 A pass that finds nothing to compute goes into the queue too, as an empty batch that ends with the one before it, and
-since it takes a place, the engine then waits until the oldest batch ends: arrivals in between wait as well.
+since it takes a place, the engine then waits until the oldest batch ends: arrivals in between wait as well, and join
+that batch's requests in their next pass. So micro-batches form where a pass could not take all (its token budget), and
+stay; requests that were batched together once go on together (vLLM issues 15330, 41682, 50853).
 
 A batch enters stage s when it has left stage s - 1 and its activations have been handed over, and the batch before it
 has left stage s. Its tokens count when it leaves the last stage. With one stage nothing overlaps, and everything
@@ -48,10 +50,10 @@ class Flight:
 class PipelinedReplica(Replica):
     """A scheduler and a KV cache over the stages of a pipeline, driven by the simulated clock.
 
-    The rows of its log tile the time in which a batch is in flight: a row goes from one pass, or from the end of a batch
-    after which no pass found anything to do, to the next; ``tokens`` and ``decodes`` are those of the batch that starts
-    with the row (none in rows of the second kind), all else is the state of the replica. Gaps between tokens are
-    logged batch by batch (``PipelineFacts.gaps``). There are no leaps.
+    The rows of its log tile the time in which a batch is in flight: a row goes from one pass, or from the end of a
+    batch after which no pass found anything to do, to the next; ``tokens`` and ``decodes`` are those of the batch that
+    starts with the row (none in rows of the second kind), all else is the state of the replica. Gaps between tokens
+    are logged batch by batch (``PipelineFacts.gaps``). There are no leaps.
 
     Invariant: ``_flights`` are in the order of their ends; at most as many as there are stages.
     """
@@ -59,7 +61,7 @@ class PipelinedReplica(Replica):
     __slots__ = ("_facts", "_flights", "_free_at", "_patience", "_row", "_row_starts_batch")
 
     scheduler: PipelinedPrefill
-    step_time: PipelinedStepTime  # type: ignore[assignment]
+    step_time: PipelinedStepTime
 
     def __init__(
         self,
@@ -156,7 +158,7 @@ class PipelinedReplica(Replica):
             self._patience.waited = 0
         elif self.max_steps is None and self._patience.is_over():
             self.live_locked = True
-        elif self.coupled and self.env.peek() == self.env.now:
+        if self.coupled and self.env.peek() == self.env.now:
             yield Alarm(self.env, 0, PASS + self.number)  # others end or arrive now: they come first
 
     def _land(self, flight: Flight) -> None:

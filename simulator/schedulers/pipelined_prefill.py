@@ -1,7 +1,7 @@
 """vLLM v1's scheduling pass while other batches are in flight (pipeline parallelism).
 
-The rules are those of ``ChunkedPrefill``: one token budget, first the running requests, then the head of the queue. What
-is in flight counts as computed, as in vLLM, so that
+The rules are those of ``ChunkedPrefill``: one token budget, first the running requests, then the head of the queue.
+What is in flight counts as computed, as in vLLM, so that
 
 - a request whose newest token is still in flight has nothing to compute and is gone past: the decoders fall apart into
   as many micro-batches as there are batches in flight;
@@ -9,9 +9,9 @@ is in flight counts as computed, as in vLLM, so that
 - whoever is preempted while in flight still gets that token (it is only streamed: its KV is gone), and is gone past in
   the queue until then.
 
-Source: vLLM's ``Scheduler.schedule`` (``num_new_tokens == 0``: "PP>1 and we have already scheduled all prompt tokens but
-they are not finished yet") and SCHEDULERS.md 3 and 5. Every request is looked at in every pass, since each batch has a
-clock of its own.
+Source: vLLM's ``Scheduler.schedule`` (``num_new_tokens == 0``: "PP>1 and we have already scheduled all prompt tokens
+but they are not finished yet") and SCHEDULERS.md 3 and 5. Every request is looked at in every pass, since each batch
+has a clock of its own.
 """
 
 from __future__ import annotations
@@ -60,9 +60,10 @@ class Landed:
 class PipelinedPrefill(ChunkedPrefill):
     """``ChunkedPrefill`` that counts what is in flight as computed.
 
-    Requests are up to date at all times: nobody is among the lazy ``decoders``. ``decodes`` are the decoders of the last
-    pass; ``stored`` is the sum of ``computed`` over all running requests; ``stale`` maps the rows of preempted requests
-    to their tokens in flight; ``passed_over`` are those of them that a pass went past, first in line as in vLLM.
+    Requests are up to date at all times: nobody is among the lazy ``decoders``. ``decodes`` are the decoders of the
+    last pass; ``stored`` is the sum of ``computed`` over all running requests; ``stale`` maps the rows of preempted
+    requests to their tokens in flight; ``passed_over`` are those of them that a pass went past, first in line as in
+    vLLM.
 
     Invariant (``check``): of a running request, ``computed`` <= prompt + generated, equal while its token is in flight.
     """
