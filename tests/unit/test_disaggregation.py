@@ -264,8 +264,10 @@ def test_nothing_happens_twice_in_single_steps() -> None:
     workload = Workload.from_columns(
         np.sort(rng.integers(0, 900 * MS, 60)), rng.integers(1, 120, 60), rng.integers(1, 60, 60)
     )
-    pools = ([member(20), member(20)], [member(16, max_num_seqs=4)])
-    leaps, steps = (simulate_disaggregated(workload, *pools, LINK, stepwise=stepwise) for stepwise in (False, True))
+    leaps, steps = (
+        simulate_disaggregated(workload, [member(20)] * 2, [member(16, max_num_seqs=4)], LINK, stepwise=stepwise)
+        for stepwise in (False, True)
+    )
     assert summarize(leaps) == summarize(steps)
     assert summarize(leaps)["preemptions"] > 0
 
@@ -301,8 +303,8 @@ def test_each_pool_is_an_ordinary_replica_in_what_it_computes(asynchronous: bool
     ],
 )
 def test_what_is_not_simulated_is_refused(pool: str, wrong: list[Member], says: str) -> None:
-    pools = [wrong if pool == name else [MEMBER] for name in ("prefill", "decode")]
+    prefill, decode = (wrong if pool == name else [MEMBER] for name in ("prefill", "decode"))
     with pytest.raises(InputError, match=says) as refused:
-        simulate_disaggregated(Workload.from_columns([0], [1], [1]), *pools, LINK)
+        simulate_disaggregated(Workload.from_columns([0], [1], [1]), prefill, decode, LINK)
     assert refused.value.where is not None and refused.value.where.startswith(f"disaggregation.{pool}")
     assert refused.value.remedy
