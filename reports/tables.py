@@ -114,7 +114,24 @@ VERDICT = Section(
         Row("Engine steps:", "engine_steps", whole),
     ),
 )
-ALL_SECTIONS = (SERVING, *LATENCIES, MEMORY, VERDICT)
+POOLS = Section(
+    "Prefill and Decode Pools",
+    (
+        Row("Link:", "disaggregation.link.name", str),
+        Row("KV transfers:", "disaggregation.transfers", whole),
+        Row("KV moved (GiB):", "disaggregation.transferred_bytes", gib),
+        Row("Mean transfer (ms):", "disaggregation.mean_transfer_ms", fixed),
+        Row("P99 transfer (ms):", "disaggregation.p99_transfer_ms", fixed),
+        Row("Link utilization:", "disaggregation.link_utilization", percent),
+        Row("Prefill replicas:", "disaggregation.prefill.replicas", whole),
+        Row("  busy:", "disaggregation.prefill.busy_share", percent),
+        Row("  KV held:", "disaggregation.prefill.mean_kv_utilization", percent),
+        Row("Decode replicas:", "disaggregation.decode.replicas", whole),
+        Row("  busy (decode):", "disaggregation.decode.busy_share", percent),
+        Row("  KV held (decode):", "disaggregation.decode.mean_kv_utilization", percent),
+    ),
+)
+ALL_SECTIONS = (SERVING, *LATENCIES, MEMORY, POOLS, VERDICT)
 
 LATENCY_NAMES = {
     "ttft": "time to first token",
