@@ -286,7 +286,9 @@ def test_each_pool_is_an_ordinary_replica_in_what_it_computes(asynchronous: bool
     alone = simulate(replace(workload, output_tokens=np.ones(80, dtype=np.int64)), one.engine, one.pool, STEP)
     assert (alone.request_columns()["finish_ps"] == moved["prefilled_ps"]).all()
     order = np.argsort(moved["loaded_ps"], kind="stable")
-    answers = Workload.from_columns(moved["loaded_ps"][order], np.ones(80), workload.output_tokens[order])
+    answers = Workload.from_columns(
+        moved["loaded_ps"][order], np.ones(80, dtype=np.int64), workload.output_tokens[order]
+    )
     alone = simulate(answers, one.engine, one.pool, STEP)
     assert (alone.request_columns()["finish_ps"] == table["finish_ps"][order]).all()
 
