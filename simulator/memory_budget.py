@@ -169,7 +169,7 @@ def _rank(
         prefix_caching=settings.enable_prefix_caching,
         max_model_len=resolved.max_model_len,
     )
-    weights = stage_weight_bytes(model, stage, size)
+    weights = stage_weight_bytes(model, stage, size, expert_parallel=parallelism.enable_expert_parallel)
     activations = activation_bytes(
         model,
         stage,

@@ -61,7 +61,13 @@ def valid_tensor_parallel_sizes(model: ModelSpec, most: int = 64) -> list[int]:
 
 
 def check_parallelism(model: ModelSpec, parallelism: Parallelism) -> None:
-    """Raises InputError where heads cannot be split so, naming sizes that work."""
+    """Raises InputError where heads cannot be split so (naming sizes that work), or no experts are to be shared out."""
+    if parallelism.enable_expert_parallel and not model.num_experts:
+        raise InputError(
+            f"{model.name} has no experts to share out",
+            where="enable_expert_parallel",
+            remedy="leave it out: it is for mixture-of-experts models",
+        )
     size = parallelism.tensor_parallel_size
     if size < 1 or not _divides(model, size):
         valid = ", ".join(map(str, valid_tensor_parallel_sizes(model)))
@@ -81,18 +87,24 @@ def _divides(model: ModelSpec, size: int) -> bool:
     return True
 
 
-def stage_weight_bytes(model: ModelSpec, stage: Stage, tensor_parallel_size: int) -> int:
+def stage_weight_bytes(
+    model: ModelSpec, stage: Stage, tensor_parallel_size: int, *, expert_parallel: bool = False
+) -> int:
     """Bytes of weights on one rank of a stage (in another format than the checkpoint's: ``with_weight_dtype``).
 
     Matrices are split over the ranks, K and V by as many as there are KV heads, norms and routers stand whole; the
-    embedding is on the first stage, the LM head on the last (tied: one copy a stage that needs it).
+    embedding is on the first stage, the LM head on the last (tied: one copy a stage that needs it). With expert
+    parallelism a rank holds whole experts; where they do not divide evenly, this is one of those that hold one more.
     """
     size = tensor_parallel_size
     total = 0.0
     for index in stage.layers:
         layer = model.layers[index]
         for group in layer.weights:
-            total += group.bytes / group.ways(size, layer.attention.kv_heads)
+            if expert_parallel and group.split == "experts":
+                total += group.bytes * ceil(model.num_experts / size) / model.num_experts
+            else:
+                total += group.bytes / group.ways(size, layer.attention.kv_heads)
     if stage.first:
         total += (model.embedding_bytes + _ENCODER_BYTES * model.encoder_parameters) / size
     if stage.last:

@@ -74,7 +74,9 @@ def size(request: SizeRequest) -> SizeResult:
         kv_bytes_per_token_per_gpu=per_gpu,
         sliding_cap_bytes=model.sliding_cap_bytes(float(kv_value_bytes(kv_dtype))),
         weight_bytes=stage_weight_bytes(held, whole, 1),
-        weight_bytes_per_gpu=max(stage_weight_bytes(held, s, tp) for s in stages),
+        weight_bytes_per_gpu=max(
+            stage_weight_bytes(held, s, tp, expert_parallel=parallelism.enable_expert_parallel) for s in stages
+        ),
         formula=(*_token_formula(model, kv_dtype), *(found.formula if found else ())),
         assumptions=found.assumptions if found else (*_bare_assumptions(resolved.assumptions), *model.notes),
         budget=found,

@@ -233,11 +233,15 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class Parallelism:
-    """GPUs of one replica are tensor_parallel_size · pipeline_parallel_size."""
+    """GPUs of one replica are tensor_parallel_size · pipeline_parallel_size.
+
+    With ``enable_expert_parallel`` the tensor-parallel ranks hold whole experts instead of a slice of each (MoE).
+    """
 
     tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1
     replicas: int = 1
+    enable_expert_parallel: bool = False
 
     @property
     def gpus(self) -> int:

@@ -11,6 +11,7 @@ from simulator.errors import InputError
 from simulator.specs import GpuSpec, ModelSpec, Parallelism
 from simulator.step_time.base import StepTimeModel
 from simulator.step_time.linear import LinearStepTime
+from simulator.step_time.pipelined_roofline import PipelinedRoofline
 from simulator.step_time.roofline import Roofline
 
 OVERRIDES = (
@@ -88,6 +89,12 @@ def build_step_time(
         InputError: a number cannot be true, the calibration is not found, or the kind is not built.
     """
     if isinstance(config, LinearConfig):
+        if parallelism is not None and parallelism.pipeline_parallel_size > 1:
+            raise InputError(
+                "kind: linear gives the length of a whole step, and a pipeline's clock needs that of each stage",
+                where=f"{where}.kind",
+                remedy="use kind: roofline with pipeline_parallel_size, or set pipeline_parallel_size: 1",
+            )
         return _linear(config, where)
     if isinstance(config, AiconfiguratorConfig):
         raise InputError(
@@ -121,7 +128,7 @@ def _roofline(
     parallelism: Parallelism,
     kv_dtype_bytes: float,
     where: str,
-) -> Roofline:
+) -> Roofline | PipelinedRoofline:
     if model is None or gpu is None:
         lacking = "model" if model is None else "gpu"
         raise InputError(
@@ -134,7 +141,8 @@ def _roofline(
         if name in overrides:
             overrides[f"{name}_8bit"] = overrides[name]
     calibration = find_calibration(config.calibration).with_overrides(overrides, where=where)
-    return Roofline(
+    build = Roofline if parallelism.pipeline_parallel_size == 1 else PipelinedRoofline
+    return build(
         model,
         gpu,
         parallelism,

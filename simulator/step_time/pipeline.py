@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
 
 from simulator.step_time.base import UNBOUNDED_STEPS, Batch, Segment, StepTimeModel
-
-if TYPE_CHECKING:
-    from simulator.calibration import Calibration
 
 AS_PER_PS = 10**6
 
@@ -31,20 +27,9 @@ class PipelinedStepTime:
     How long it waits for others on the way is for the simulated clock to say (``simulator.pipeline``).
     """
 
-    kind = "roofline"
-
-    def __init__(
-        self,
-        stages: tuple[StepTimeModel, ...],
-        transfer: StageTransfer | None = None,
-        *,
-        calibration: Calibration | None = None,
-        assumptions: tuple[str, ...] = (),
-    ) -> None:
+    def __init__(self, stages: tuple[StepTimeModel, ...], transfer: StageTransfer | None = None) -> None:
         self.stages = stages
         self.transfer = transfer or StageTransfer()
-        self.calibration = calibration
-        self.assumptions = assumptions
         self._windows = tuple(sorted({window for stage in stages for window in stage.windows}))
         # Where each stage finds its windows among those of all.
         self._places = [[self._windows.index(window) for window in stage.windows] for stage in stages]
@@ -69,17 +54,6 @@ class PipelinedStepTime:
         growth = sum(segment.growth_ps for segment in segments)
         steps = min((segment.steps for segment in segments), default=UNBOUNDED_STEPS)
         return Segment(duration + (len(segments) - 1) * self.transfer_ps(batch), growth, steps)
-
-    def bound_by(self, tokens: int, requests: int, decodes: int, context: int) -> Literal["compute", "bandwidth"]:
-        """What makes the length of a batch: the answer of most of the stages that can say (see ``Roofline``)."""
-        if tokens == decodes:
-            requests = decodes  # the others that run are in other batches
-        answers = [
-            stage.bound_by(tokens, max(requests, 1), decodes, context)
-            for stage in self.stages
-            if hasattr(stage, "bound_by")
-        ]
-        return "compute" if 2 * answers.count("compute") > len(answers) else "bandwidth"
 
     def _segments(self, batch: Batch) -> list[Segment]:
         if not self._windows:

@@ -1,6 +1,7 @@
 """Step time from first principles: each part of a step takes the longer of its bytes and its FLOPs.
 
-One step of a replica, on each of its tensor-parallel ranks (all do the same at the same time)::
+One step of a replica, or of one of its pipeline stages, on each of its tensor-parallel ranks (all do the same at the
+same time)::
 
     step = overhead + layers · layer_overhead + requests · (per_request + recurrent state)
          + max(dense weight bytes / bandwidth, 2 · parameters · tokens / FLOP/s)
@@ -18,7 +19,7 @@ stay on the floor), so that a run of decode steps is exactly linear in the step'
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from simulator.calibration import Calibration
 from simulator.errors import InputError
@@ -27,6 +28,9 @@ from simulator.step_time.attention_cost import PS_PER_S, attention_cost, cached_
 from simulator.step_time.base import UNBOUNDED_STEPS, Batch, Segment
 from simulator.step_time.rank_work import ACTIVATION_BYTES, RankWork, rank_work
 from simulator.step_time.rates import Collective, LinearRates, Rates, collective, rates
+
+if TYPE_CHECKING:
+    from simulator.rank_memory import Stage
 
 
 class Roofline:
@@ -47,21 +51,37 @@ class Roofline:
         *,
         kv_dtype_bytes: float = 2.0,
         compute_dtype: str | None = None,
+        stage: Stage | None = None,
     ) -> None:
-        """See the module. Raises InputError for what is not modelled and for impossible settings."""
-        _check(gpu, parallelism, kv_dtype_bytes)
+        """See the module. ``stage``: of a pipeline (see ``PipelinedRoofline``); None = all layers.
+
+        The host's time of a step and of its requests is charged once, on the first stage.
+
+        Raises:
+            InputError: what is not modelled, and impossible settings.
+        """
+        _check(gpu, parallelism, kv_dtype_bytes, whole=stage is None)
         self.calibration = calibration
-        self.work: RankWork = rank_work(model, parallelism.tensor_parallel_size, kv_dtype_bytes)
+        self.work: RankWork = rank_work(
+            model,
+            parallelism.tensor_parallel_size,
+            kv_dtype_bytes,
+            stage=None if stage is None else stage.layers,
+            samples=stage is None or stage.last,
+            expert_parallel=parallelism.enable_expert_parallel and parallelism.tensor_parallel_size > 1,
+        )
         self.rates: Rates = rates(gpu, model, self.work, calibration, kv_dtype_bytes, compute_dtype)
         self.collective: Collective = collective(gpu, calibration, parallelism.tensor_parallel_size)
-        self.assumptions = _assumptions(model, gpu, self.rates)
+        self.assumptions = _assumptions(model, gpu, self.rates, self.work)
         self._bandwidth_bytes_per_s = gpu.bandwidth_bytes_per_s
         self._attention = attention_cost(self.work.attention, self.rates)
         self._context_ps = self._attention.context_ps
-        self._fixed_ps = round(
-            PS_PER_S * (calibration.overhead_ms * 1e-3 + model.num_layers * calibration.layer_overhead_us * 1e-6)
-        )
-        self._request_ps = round(PS_PER_S * calibration.per_request_us * 1e-6) + self._attention.request_ps
+        hosts = stage is None or stage.first
+        overhead_s = calibration.overhead_ms * 1e-3 if hosts else 0.0
+        request_s = calibration.per_request_us * 1e-6 if hosts else 0.0
+        self._samples = stage is None or stage.last
+        self._fixed_ps = round(PS_PER_S * (overhead_s + self.work.layers * calibration.layer_overhead_us * 1e-6))
+        self._request_ps = round(PS_PER_S * request_s) + self._attention.request_ps
         self._body: dict[int, int] = {}
         self._head: dict[int, int] = {}
 
@@ -103,7 +123,7 @@ class Roofline:
 
     def head_ps(self, sampled: int) -> int:
         """LM head on the rows that get a token; a step that samples nothing does not run it."""
-        if not sampled:
+        if not sampled or not self._samples:
             return 0
         gather_s = self.collective.gather_s(ACTIVATION_BYTES * self.work.vocab_size * sampled)
         return math.ceil(PS_PER_S * (max(self._head_sides_s(sampled)) + gather_s))
@@ -130,9 +150,9 @@ class Roofline:
         dense = _sides_s(self.rates.dense, work.dense_bytes, 2.0 * work.dense_parameters * tokens)
         if not work.experts:
             return [dense]
-        expert_bytes = work.expert_layers * work.distinct_experts(tokens) * work.expert_bytes
-        expert_parameters = work.expert_layers * work.experts_per_token * work.expert_parameters
-        return [dense, _sides_s(self.rates.experts, expert_bytes, 2.0 * expert_parameters * tokens)]
+        expert_bytes = work.expert_layers * work.experts_read(tokens) * work.expert_bytes
+        expert_parameters = work.expert_layers * work.expert_tokens(tokens) * work.expert_parameters
+        return [dense, _sides_s(self.rates.experts, expert_bytes, 2.0 * expert_parameters)]
 
     def _head_sides_s(self, sampled: int) -> tuple[float, float]:
         return _sides_s(self.rates.head, self.work.head_bytes, 2.0 * self.work.head_parameters * sampled)
@@ -179,14 +199,13 @@ def _sides_s(linear: LinearRates, weight_bytes: float, flops: float) -> tuple[fl
     return weight_bytes / linear.bytes_per_s, flops / linear.flop_per_s
 
 
-def _check(gpu: GpuSpec, parallelism: Parallelism, kv_dtype_bytes: float) -> None:
-    if parallelism.pipeline_parallel_size != 1:
+def _check(gpu: GpuSpec, parallelism: Parallelism, kv_dtype_bytes: float, *, whole: bool) -> None:
+    if whole and parallelism.pipeline_parallel_size != 1:
         raise InputError(
-            f"pipeline_parallel_size is {parallelism.pipeline_parallel_size}: "
-            "step times of a pipeline are not modelled yet (a step passes every stage in turn while other batches "
-            "fill them)",
+            f"pipeline_parallel_size is {parallelism.pipeline_parallel_size}: a step passes every stage in turn while "
+            "other batches fill them, so that it has no one length",
             where="parallelism.pipeline_parallel_size",
-            remedy="set it to 1 and use tensor_parallel_size, or step_time: {kind: linear, ...} with measured numbers",
+            remedy="use PipelinedRoofline: one model a stage, or set it to 1",
         )
     if parallelism.tensor_parallel_size < 1:
         raise InputError(
@@ -211,7 +230,7 @@ def _computes_text(linear: LinearRates) -> str:
     return " and ".join(shares) if len(shares) > 1 else linear.compute_dtype
 
 
-def _assumptions(model: ModelSpec, gpu: GpuSpec, chosen: Rates) -> tuple[str, ...]:
+def _assumptions(model: ModelSpec, gpu: GpuSpec, chosen: Rates, work: RankWork) -> tuple[str, ...]:
     """What the numbers rest on beyond the calibration, for the report."""
     kinds = {group.kind for group in model.attention}
     notes = [f"linear layers compute in {_computes_text(chosen.dense)}"]
@@ -221,6 +240,11 @@ def _assumptions(model: ModelSpec, gpu: GpuSpec, chosen: Rates) -> tuple[str, ..
         if chosen.experts.computes != chosen.dense.computes:
             notes.append(f"experts compute in {_computes_text(chosen.experts)}")
         notes.append("experts are picked uniformly and independently; real routers hit fewer different ones")
+        if work.expert_ranks > 1:
+            notes.append(
+                f"expert parallelism: a step waits for the busiest of {work.expert_ranks} ranks (expected maximum "
+                "under such picks; real routers load them less evenly) and for the same all-reduce as without it"
+            )
     if "mla" in kinds:
         forms = {
             (group.prefill_head_dim_qk, group.prefill_head_dim_v) for group in model.attention if group.kind == "mla"
