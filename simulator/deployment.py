@@ -18,9 +18,11 @@ from simulator.kv_groups import KvLayout, kv_layout, kv_value_bytes
 from simulator.kv_pool import groups_note, make_pool, remedies
 from simulator.memory_budget import MemoryBudget, budget
 from simulator.memory_settings import MemorySettings, Resolved, resolve
+from simulator.rank_memory import pipeline_stages
 from simulator.routers import ROUTERS
 from simulator.scenario_settings import InlineGpu, ScenarioSettings
 from simulator.schedulers.config import EngineConfig
+from simulator.schedulers.policies import VllmV1Policy
 from simulator.specs import GpuSpec, ModelSpec, Parallelism, model_from_config
 from simulator.step_time.base import StepTimeModel
 from simulator.step_time.config import build_step_time
@@ -64,9 +66,9 @@ def build_deployment(settings: ScenarioSettings) -> Deployment:
         remedy = did_you_mean(settings.router, ROUTERS)
         raise InputError(f"{settings.router!r} is not known", where="router", remedy=remedy)
     model, gpu = find_model_spec(settings.model), find_gpu_spec(settings.gpu)
-    parallelism = Parallelism(**vars(settings.parallelism))
+    parallelism = _parallelism(settings)
     _refuse_unsimulated(settings, model)
-    asked_for, notes = with_defaults(settings.engine, clock=settings.mode == "serve")
+    asked_for, notes = with_defaults(_synchronous(settings), clock=settings.mode == "serve")
     settings = replace(settings, engine=asked_for)
     with _sections():
         if settings.engine.max_model_len == -1:
@@ -74,7 +76,7 @@ def build_deployment(settings: ScenarioSettings) -> Deployment:
         asked = memory_settings(settings.engine)
         resolved = resolve(asked, model, gpu, parallelism)
         memory = budget(model, gpu, parallelism, asked) if gpu else None
-        layout = _layout(settings.engine, model, parallelism, resolved)
+        layout = _layout(settings.engine, model, parallelism, resolved, memory)
         pool, slots, warnings = make_pool(settings.engine, layout, memory, resolved)
         held = with_weight_dtype(model, resolved.weight_dtype)
         step_time = _step_time(settings, held, gpu, parallelism, resolved)
@@ -159,7 +161,7 @@ def memory_settings(engine: EngineSettings) -> MemorySettings:
 
 
 def _refuse_unsimulated(settings: ScenarioSettings, model: ModelSpec) -> None:
-    """What can be sized and not simulated: recurrent states, KV groups without a clock, and pipelines."""
+    """What can be sized and not simulated: recurrent states, KV groups without a clock, pipelines of other systems."""
     kinds = {group.kind for group in model.attention}
     odd = sorted(kinds & {"linear", "cross"})
     if odd:
@@ -175,11 +177,49 @@ def _refuse_unsimulated(settings: ScenarioSettings, model: ModelSpec) -> None:
             remedy="set engine.disable_hybrid_kv_cache_manager: true, and all layers keep every token, as in vLLM",
         )
     if settings.parallelism.pipeline_parallel_size > 1 and settings.mode == "serve":
+        _refuse_pipeline(settings)
+
+
+def _refuse_pipeline(settings: ScenarioSettings) -> None:
+    """Pipelines are simulated under vLLM v1's rules, without asynchronous scheduling."""
+    if preset_of(settings.engine).policy is not VllmV1Policy:
         raise InputError(
-            "pipeline parallelism is not simulated in this version",
+            f"pipeline parallelism is simulated for preset vllm only, and the preset is {settings.engine.preset}",
             where="parallelism.pipeline_parallel_size",
-            remedy="set pipeline_parallel_size: 1 and a larger tensor_parallel_size",
+            remedy="set engine.preset: vllm, or pipeline_parallel_size: 1 and a larger tensor_parallel_size",
         )
+    if settings.engine.async_scheduling:
+        raise InputError(
+            "async_scheduling over pipeline stages is not simulated: every pass waits for the tokens of its requests",
+            where="engine.async_scheduling",
+            remedy="leave it out or set it to false, or set parallelism.pipeline_parallel_size: 1",
+        )
+
+
+def _synchronous(settings: ScenarioSettings) -> EngineSettings:
+    """The engine's settings; over several pipeline stages asynchronous scheduling is off unless asked for."""
+    engine = settings.engine
+    piped = settings.parallelism.pipeline_parallel_size > 1 and "async_scheduling" in preset_of(engine).keys
+    return replace(engine, async_scheduling=False) if piped and engine.async_scheduling is None else engine
+
+
+def _parallelism(settings: ScenarioSettings) -> Parallelism:
+    """How the GPUs are used. Raises InputError: data-parallel attention, which is not simulated."""
+    asked = settings.parallelism
+    if asked.data_parallel_size not in (None, 1):
+        size = asked.data_parallel_size
+        raise InputError(
+            f"data_parallel_size {size} (attention replicated, experts shared out over all ranks) is not simulated",
+            where="parallelism.data_parallel_size",
+            remedy=f"set tensor_parallel_size: {size * asked.tensor_parallel_size} with enable_expert_parallel: true "
+            f"(attention is split too), or replicas: {size * asked.replicas} (each holds all experts)",
+        )
+    return Parallelism(
+        asked.tensor_parallel_size,
+        asked.pipeline_parallel_size,
+        asked.replicas,
+        bool(asked.enable_expert_parallel),
+    )
 
 
 def _largest_context(
@@ -211,16 +251,33 @@ def _largest_context(
     return replace(engine, max_model_len=longest)
 
 
-def _layout(engine: EngineSettings, model: ModelSpec, parallelism: Parallelism, resolved: Resolved) -> KvLayout:
-    return kv_layout(
-        model,
-        tensor_parallel_size=parallelism.tensor_parallel_size,
-        block_size=resolved.block_size,
-        kv_cache_dtype=resolved.kv_cache_dtype,
-        windows=resolved.windows,
-        prefix_caching=bool(engine.enable_prefix_caching),
-        max_model_len=resolved.max_model_len,
-    )
+def _layout(
+    engine: EngineSettings,
+    model: ModelSpec,
+    parallelism: Parallelism,
+    resolved: Resolved,
+    memory: MemoryBudget | None = None,
+) -> KvLayout:
+    """The KV groups, and the bytes of a block on one GPU: of the pipeline stage that decides how many there are.
+
+    That is the stage of the memory table; without one, GPUs have equal pools, and the one that keeps the most decides.
+    """
+    layouts = [
+        kv_layout(
+            model,
+            tensor_parallel_size=parallelism.tensor_parallel_size,
+            block_size=resolved.block_size,
+            kv_cache_dtype=resolved.kv_cache_dtype,
+            stage=stage.layers,
+            windows=resolved.windows,
+            prefix_caching=bool(engine.enable_prefix_caching),
+            max_model_len=resolved.max_model_len,
+        )
+        for stage in pipeline_stages(model.num_layers, parallelism.pipeline_parallel_size)
+    ]
+    if memory is not None:
+        layouts = [layout for layout in layouts if layout.bytes_per_block == memory.bytes_per_block] or layouts
+    return max(layouts, key=lambda layout: layout.bytes_per_block)
 
 
 def _windows_note(engine: EngineSettings, model: ModelSpec) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ from simulator.run_log import RunLog
 from simulator.scenario import Scenario
 from simulator.scenario_resolved import plain, scenario_sha256
 from simulator.scenario_workload import nothing_shared, scenario_workload
+from simulator.step_time.pipelined_roofline import PipelinedRoofline
 from simulator.step_time.roofline import Roofline
 from simulator.unserved import unserved_error
 from workloads.errors import WorkloadError
@@ -41,6 +42,8 @@ from workloads.workload import RequestClass, Workload
 
 Progress = Callable[[int, int, float], None]
 DEFAULT_CLASS = RequestClass().name
+Timed = Roofline | PipelinedRoofline
+"""Step times that rest on a calibration."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +191,7 @@ def result(built: Built, log: RunLog, variant: str | None = None) -> dict[str, A
         log,
         ResultContext(
             **_names(built, variant),
-            calibration=step_time.calibration.name if isinstance(step_time, Roofline) else None,
+            calibration=step_time.calibration.name if isinstance(step_time, Timed) else None,
             warnings=built.warnings,
             assumptions=(*built.assumptions, *_timing_and_price(deployment)),
             step_time=getattr(settings.step_time, "kind", ""),
@@ -198,7 +201,7 @@ def result(built: Built, log: RunLog, variant: str | None = None) -> dict[str, A
             options=MetricsOptions(
                 slo=settings.slo,
                 warmup_s=settings.warmup_s,
-                step_hint=step_time.bound_by if isinstance(step_time, Roofline) and not built.pools else None,
+                step_hint=step_time.bound_by if isinstance(step_time, Timed) and not built.pools else None,
             ),
         ),
     )
@@ -223,7 +226,7 @@ def memory_table(memory: MemoryBudget) -> dict[str, Any]:
 def _timing_and_price(deployment: Deployment) -> tuple[str, ...]:
     """What latencies and costs rest on, where the scenario does not state it itself."""
     found = []
-    if isinstance(deployment.step_time, Roofline):
+    if isinstance(deployment.step_time, Timed):
         rates = deployment.step_time.calibration
         found.append(
             f"step times from a roofline with calibration {rates.name} (measured on: {rates.measured_on}): "

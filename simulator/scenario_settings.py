@@ -32,11 +32,16 @@ class InlineGpu:
 
 @dataclass(frozen=True)
 class ParallelismSettings:
-    """GPUs of one replica, and replicas behind the router."""
+    """GPUs of one replica, and replicas behind the router.
+
+    ``enable_expert_parallel`` (mixture of experts): tensor-parallel ranks hold whole experts instead of slices.
+    """
 
     tensor_parallel_size: Count = 1
     pipeline_parallel_size: Count = 1
     replicas: Annotated[int, Ge(1), Le(10_000)] = 1  # each is simulated
+    enable_expert_parallel: bool | None = None  # left out of what is written down, as false is the default
+    data_parallel_size: Count | None = None  # known, to say what works instead of it
 
 
 @dataclass(frozen=True)
