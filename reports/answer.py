@@ -22,6 +22,7 @@ _BINDS = {
     "compute": "compute binds: steps are as long as their arithmetic takes",
     "bandwidth": "memory bandwidth binds: steps are as long as reading weights and KV takes",
     "arrivals": "the arrivals bind: hardly a request waited to be admitted, so there is room for more load",
+    "kv_transfer": "the links bind: KV on its way from prefill to decode waited for its turn, and they were never idle",
 }
 
 

@@ -36,6 +36,7 @@ LIMIT_NAMES = {
     "bandwidth": "bandwidth",
     "arrivals": "arrivals",
     "requests": "no more requests",
+    "kv_transfer": "KV transfer",
 }
 
 
@@ -124,11 +125,11 @@ POOLS = Section(
         Row("P99 transfer (ms):", "disaggregation.p99_transfer_ms", fixed),
         Row("Link utilization:", "disaggregation.link_utilization", percent),
         Row("Prefill replicas:", "disaggregation.prefill.replicas", whole),
-        Row("  busy:", "disaggregation.prefill.busy_share", percent),
-        Row("  KV held:", "disaggregation.prefill.mean_kv_utilization", percent),
+        Row("  prefill busy:", "disaggregation.prefill.busy_share", percent),
+        Row("  prefill KV held:", "disaggregation.prefill.mean_kv_utilization", percent),
         Row("Decode replicas:", "disaggregation.decode.replicas", whole),
-        Row("  busy (decode):", "disaggregation.decode.busy_share", percent),
-        Row("  KV held (decode):", "disaggregation.decode.mean_kv_utilization", percent),
+        Row("  decode busy:", "disaggregation.decode.busy_share", percent),
+        Row("  decode KV held:", "disaggregation.decode.mean_kv_utilization", percent),
     ),
 )
 ALL_SECTIONS = (SERVING, *LATENCIES, MEMORY, POOLS, VERDICT)

@@ -1,5 +1,7 @@
 """Which limit binds, by name.
 
+0. With prefill/decode disaggregation: were the links never idle (95 % of the time from the first transfer to the last),
+   and did requests wait longer for their turn there than in all queues together? Then ``kv_transfer`` binds.
 1. Did anybody wait? Per replica, the share of the run in which the head of the queue stayed behind after a pass, by
    cause: KV memory (passes that preempt count here: they preempt for want of memory), ``max_num_seqs``, the token
    budget (``prefill_schedule_interval`` counts here: it withholds the budget). When these shares add up to at
@@ -18,12 +20,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from simulator.metrics_exact import ratio
-from simulator.metrics_occupancy import Occupancy
+from simulator.metrics_exact import ratio, sum_of_products
+from simulator.metrics_occupancy import Occupancy, known_by
 from simulator.metrics_timeline import timeline
-from simulator.run_log import HeadWait, RunLog
+from simulator.run_log import NOT_YET, HeadWait, RunLog
 
-BindingLimit = Literal["kv_memory", "max_num_seqs", "token_budget", "compute", "bandwidth", "arrivals"]
+BindingLimit = Literal["kv_memory", "max_num_seqs", "token_budget", "compute", "bandwidth", "arrivals", "kv_transfer"]
 StepHint = Callable[[int, int, int, int], Literal["compute", "bandwidth"]]
 """(tokens, requests, decodes, context) of a step -> what makes its length; see ``step_time.base.Batch``."""
 
@@ -46,6 +48,8 @@ def wait_shares(use: Occupancy) -> dict[str, float]:
 
 def binding_limit(log: RunLog, use: Occupancy, hint: StepHint | None = None) -> BindingLimit:
     """The limit that binds; the module states the rule."""
+    if link_binds(log, use):
+        return "kv_transfer"
     shares = wait_shares(use)
     largest = max(shares, key=lambda name: shares[name])
     if sum(shares.values()) >= WAIT_SHARE:
@@ -60,6 +64,18 @@ def binding_limit(log: RunLog, use: Occupancy, hint: StepHint | None = None) -> 
     if pushed and busy >= BUSY_SHARE and hint is not None:
         return _asked(log, hint)
     return "arrivals"
+
+
+def link_binds(log: RunLog, use: Occupancy) -> bool:
+    """Whether KV waits for the links more than anything waits for anything else; latencies count as waiting here."""
+    moved = log.handover_columns()
+    begun = moved["reserved_ps"][moved["reserved_ps"] != NOT_YET]
+    if not len(begun):
+        return False
+    done = known_by(moved["loaded_ps"], log.end_ps)
+    wire = sum_of_products(moved["wire_ps"])
+    span = log.prefill_replicas * (int(done.max()) - int(begun.min()))
+    return use.transferring - wire > use.waiting and ratio(wire, span) >= BUSY_SHARE
 
 
 def _asked(log: RunLog, hint: StepHint) -> Literal["compute", "bandwidth"]:

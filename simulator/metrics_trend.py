@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from simulator.metrics_occupancy import known_by
 from simulator.metrics_requests import FloatColumn, RequestFacts
 from simulator.run_log import NOT_YET, IntColumn, RunLog, Status
 
@@ -19,7 +20,7 @@ STUDENT_T_975 = 2.093
 
 
 def waiting_intervals(log: RunLog, facts: RequestFacts) -> tuple[IntColumn, IntColumn]:
-    """(from, until) of every wait in the queue, ps: first admissions and returns after preemptions."""
+    """(from, until) of every wait, ps: for first admissions, returns after preemptions, and between two pools."""
     table = facts.columns
     served = table["status"] != Status.REJECTED
     begin = [table["arrival_ps"][served]]
@@ -28,6 +29,9 @@ def waiting_intervals(log: RunLog, facts: RequestFacts) -> tuple[IntColumn, IntC
         requeues = replica.requeue_columns()
         begin.append(requeues["preempted_ps"])
         end.append(np.where(requeues["readmitted_ps"] == NOT_YET, log.end_ps, requeues["readmitted_ps"]))
+    moved = log.handover_columns()
+    begin.append(moved["prefilled_ps"])
+    end.append(known_by(moved["admitted_ps"], log.end_ps))
     return np.concatenate(begin), np.concatenate(end)
 
 

@@ -26,6 +26,7 @@ _INSTEAD = {
     "token_budget": "the token budget binds (raise engine.max_num_batched_tokens)",
     "compute": "the GPU's arithmetic binds (a faster GPU, or more of them)",
     "bandwidth": "the GPU's memory bandwidth binds (a faster GPU, or more of them)",
+    "kv_transfer": "the links between prefill and decode bind (a faster disaggregation.link)",
     "requests": "all requests fit, so nothing binds (raise workload.num_requests)",
 }
 _FEW = 4
