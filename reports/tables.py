@@ -49,6 +49,10 @@ def _yes_no(value: bool | None) -> str:
     return "-" if value is None else "yes" if value else "no"
 
 
+def _percents(shares: list[float]) -> str:
+    return " ".join(percent(share) for share in shares)
+
+
 def _latency(title: str, name: str) -> Section:
     stats = {"mean": "Mean", "median": "Median", "p90": "P90", "p95": "P95", "p99": "P99"}
     short = name if name == "queue" else name.upper()
@@ -132,7 +136,15 @@ POOLS = Section(
         Row("  decode KV held:", "disaggregation.decode.mean_kv_utilization", percent),
     ),
 )
-ALL_SECTIONS = (SERVING, *LATENCIES, MEMORY, POOLS, VERDICT)
+PIPELINE = Section(
+    "Pipeline Stages",
+    (
+        Row("Busy, by stage:", "pipeline.stage_busy_share", _percents),
+        Row("Bubbles (idle stages):", "pipeline.bubble_share", percent),
+        Row("Mean batches in flight:", "pipeline.mean_batches_in_flight", fixed),
+    ),
+)
+ALL_SECTIONS = (SERVING, *LATENCIES, MEMORY, PIPELINE, POOLS, VERDICT)
 
 LATENCY_NAMES = {
     "ttft": "time to first token",

@@ -26,6 +26,7 @@ from simulator.metrics_fleet import kv_block
 from simulator.metrics_gaps import GapCollector, Gaps, order_statistics
 from simulator.metrics_limit import StepHint, binding_limit, wait_shares
 from simulator.metrics_occupancy import Occupancy, occupancy
+from simulator.metrics_pipeline import pipeline_block
 from simulator.metrics_reasons import summarized
 from simulator.metrics_requests import (
     PERCENTILES,
@@ -100,6 +101,7 @@ def summarize(log: RunLog, options: MetricsOptions | None = None) -> dict[str, A
         "warmup_s": options.warmup_s,
         "kv": kv_block(log, use),
         **disaggregation_block(log, use),
+        **pipeline_block(log),
     }
 
 

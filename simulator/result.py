@@ -8,6 +8,7 @@ from typing import Any
 
 from simulator.metrics import MetricsOptions, summarize
 from simulator.metrics_exact import ratio
+from simulator.metrics_pipeline import pipeline_warnings
 from simulator.result_files import write_json, write_requests_csv, write_timeline_csv
 from simulator.run_log import RunLog
 
@@ -83,7 +84,7 @@ def result_dict(log: RunLog, context: ResultContext) -> dict[str, Any]:
         "labels": dict(context.labels),
         "limits": dict(log.limits),
         **_cost(log, context, metrics),
-        "warnings": [*context.warnings, *_warnings(metrics)],
+        "warnings": [*context.warnings, *_warnings(metrics), *pipeline_warnings(metrics)],
         "assumptions": list(dict.fromkeys((*context.assumptions, *log.workload.notes))),
     }
     return {key: values[key] for key in [*_HEAD, *(key for key in values if key not in _HEAD)]}
