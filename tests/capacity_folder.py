@@ -22,7 +22,8 @@ CANDIDATE_COLUMNS = (
     *("tokens_per_s_per_user", "tokens_per_s_per_gpu", "p99_ttft_ms", "p99_tpot_ms", "kv_pool_gib_per_gpu"),
     *("weight_gib_per_gpu", "max_concurrency", "probes"),
 )
-LATENCIES = tuple(f"{stat}_{name}_ms" for name in ("ttft", "tpot", "itl", "e2el") for stat in ("mean", "median", "p90", "p95", "p99"))  # fmt: skip
+STATS = ("mean", "median", "p90", "p95", "p99")
+LATENCIES = tuple(f"{stat}_{name}_ms" for name in ("ttft", "tpot", "itl", "e2el") for stat in STATS)
 PROBE_COLUMNS = (
     *("probe", "candidate", "purpose", "replicas", "rate_rps", "passed", "saturated", "why_not", "requests"),
     *("request_throughput", "output_throughput", "goodput_share", *LATENCIES),
@@ -48,7 +49,7 @@ GPUS = (
     Gpu("h100-sxm-80gb", 2.99, 79.6, 14.2, 11.0),
     Gpu("h200-sxm-141gb", 3.79, 139.8, 17.9, 9.2),
     Gpu("a100-sxm-80gb", 1.79, 79.2, 7.6, 17.0),
-    Gpu("l40s", 0.99, 44.5, 3.9, 30.0),
+    Gpu("l40s", 0.99, 44.5, 3.9, 24.0),
     Gpu("b200-sxm-180gb", 5.49, 178.4, 30.0, 6.1),
 )
 
@@ -186,7 +187,8 @@ def nobody(folder: Path) -> Path:
     """No candidate serves."""
     rows = [refused(gpu) for gpu in GPUS[:3]] + [served(GPUS[3], 1, max_gpus=2)]
     missing = ["the nearest is l40s tp1: 2 GPUs serve 7.8 of 20 requests/s; 6 would serve them", "or allow max_gpus: 6"]
-    return write_capacity(folder, rows, missing=missing, sentences=["No candidate serves 20 requests/s.", "The nearest is l40s tp1, with 7.8."])  # fmt: skip
+    sentences = ["No candidate serves 20 requests/s.", "The nearest is l40s tp1, with 7.8."]
+    return write_capacity(folder, rows, missing=missing, sentences=sentences)
 
 
 def no_rate(folder: Path) -> Path:
@@ -198,8 +200,8 @@ def no_rate(folder: Path) -> Path:
 def single(folder: Path) -> Path:
     """One candidate, and an answer that says little."""
     row = served(GPUS[0])
-    left_out = {"limits": None, "headroom": [], "memory": {}, "commands": {}, "trust": [], "assumptions": []}
-    return write_capacity(folder, [row], **left_out)
+    left_out: Row = {"limits": None, "headroom": [], "memory": {}, "commands": {}, "trust": [], "assumptions": []}
+    return write_capacity(folder, [row], rate_rps=20.0, **left_out)
 
 
 def _gpu(row: Row) -> Gpu:
@@ -257,11 +259,16 @@ def _limits(winner: Row | None) -> Row | None:
     if winner is None:
         return None
     knee = winner["knee_rps"]
+    tried = (
+        ("engine.kv_cache_dtype: fp8", 0.12, 0.0, "changes what the model answers"),
+        ("engine.max_num_batched_tokens: 16384", 0.03, 1.29, ""),
+        ("engine.max_num_seqs: 512", 0.0, 0.0, None),
+    )
     knobs = [
-        {"change": "engine.kv_cache_dtype: fp8", "knee_rps": 1.12 * knee, "knee_gain": 0.12, "pool_gib_change": 0.0, "activation_gib_change": 0.0, "note": "changes what the model answers"},
-        {"change": "engine.max_num_batched_tokens: 16384", "knee_rps": 1.03 * knee, "knee_gain": 0.03, "pool_gib_change": -1.29, "activation_gib_change": 1.29, "note": ""},
-        {"change": "engine.max_num_seqs: 512", "knee_rps": knee, "knee_gain": 0.0, "pool_gib_change": 0.0, "activation_gib_change": 0.0, "note": None},
-    ]  # fmt: skip
+        {"change": change, "knee_rps": (1 + gain) * knee, "knee_gain": gain, "note": note}
+        | {"pool_gib_change": -gib, "activation_gib_change": gib}
+        for change, gain, gib, note in tried
+    ]
     return {"binding_limit": "bandwidth", "text": "Steps are as long as reading weights and KV takes.", "knobs": knobs}
 
 

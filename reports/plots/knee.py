@@ -104,7 +104,7 @@ class Knee:
         for axes, panel in zip(panels, self.panels, strict=True):
             seen = [value for place in range(len(self.curves)) for value in self._curve(axes, place, panel)]
             self._limit(axes, panel, seen)
-            axes.set_title(f"{panel.label} (ms)")
+            axes.set_title(f"{panel.label} (ms), limit {milliseconds(panel.limit_ms)}")
         panels[-1].set_xlim(left=0)
         panels[-1].set_xlabel("requests/s of one replica" if self.several else "requests/s")
         panels[-1].xaxis.set_major_formatter(lambda value, _: plain(value))
@@ -140,8 +140,6 @@ class Knee:
 
     def _limit(self, axes: Axes, panel: Panel, seen: list[float]) -> None:
         axes.axhline(panel.limit_ms, color=INK, linewidth=1.2, linestyle=(0, (5, 3)), zorder=0)
-        axes.annotate(f"limit {milliseconds(panel.limit_ms)}", (0, panel.limit_ms), (4, 3), ha="left", va="bottom",
-                      xycoords=axes.get_yaxis_transform(), textcoords="offset points", fontsize=10)  # fmt: skip
         if self.asked_rps is not None:
             axes.axvline(self.asked_rps, color=INK, linewidth=1, linestyle=":", zorder=0)
         values = [value for value in (*seen, panel.limit_ms) if value > 0]

@@ -18,7 +18,7 @@ DISTANCES = (5.0, 9.0, 14.0, 20.0, 28.0, 38.0)
 LEADER_FROM = 10.0
 """Points; a label that is farther from its point is tied to it by a line."""
 
-SAME_SPOT = 3.0
+SAME_SPOT = 1.5
 """Points; markers that are nearer cover each other and share one label."""
 
 

@@ -94,7 +94,7 @@ class Pareto:
         axes.plot(*zip(*line, strict=True), color=FRONT, linewidth=1.4, alpha=0.7, zorder=1)
         best = [row for row in rows if row["candidate"] == self.winner]
         kinds = (
-            ("other candidates", [r for r in rows if r["serves"] and r not in on_front], "o", OTHER, 30),
+            ("others", [r for r in rows if r["serves"] and r not in on_front], "o", OTHER, 30),
             ("does not serve", [r for r in rows if not r["serves"]], "x", INK, 30),
             ("on the front", [r for r in on_front if r["serves"]], "o", FRONT, 42),
             ("best", best, "*", WINNER, 190),
