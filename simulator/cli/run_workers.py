@@ -49,7 +49,7 @@ class Workers:
         why = why_one_process(built)
         if why is not None:
             if self.asked and not self.quiet:
-                print(f"{built.deployment.settings.name}: simulated in one process: {why}", file=sys.stderr)
+                print(f"{progress.label}: simulated in one process: {why}", file=sys.stderr)
             return run_scenario.run(built, stepwise=stepwise, progress=progress)
         from simulator.planner.executors import make_executor
 

@@ -11,7 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from simulator.cli import app
+from tests.running import same_bytes
 from tests.sweeping import SCENARIO, Sweeps, contents, rows_of
 
 pytest.importorskip("distributed", reason="needs the extra [dask]")
@@ -79,6 +82,31 @@ def test_a_worker_killed_in_the_middle_loses_no_point(
     here = Sweeps(tmp_path, monkeypatch)  # the same in this process
     assert here(*OVER, text=TEXT, out="here").exit_code == 0
     assert contents(out) == contents(tmp_path / "here")
+
+
+def test_a_fleet_whose_worker_dies_writes_the_bytes_of_one_process(
+    cluster: tuple[str, list[subprocess.Popen[bytes]]], tmp_path: Path
+) -> None:
+    address, workers = cluster
+    fleet = (
+        SCENARIO.replace("num_requests: 40", "num_requests: 16000").replace("rate_rps: 40", "rate_rps: 400")
+        + "parallelism: {replicas: 8}\n"
+    )
+    (tmp_path / "chat.yaml").write_text(fleet, encoding="utf-8")
+    common = ["run", str(tmp_path / "chat.yaml"), "--no-report", "--quiet", "--out"]
+    options = ["--executor", "dask", "--scheduler", address]
+    run = subprocess.Popen([*KVPLAN, *common, str(tmp_path / "dask"), *options], stderr=subprocess.PIPE)
+
+    from distributed import Client
+
+    with Client(address, set_as_default=False) as client:
+        wait_for(lambda: any(client.processing().values()) or run.poll() is not None, "work")
+    assert run.poll() is None
+    workers[0].kill()
+    _, stderr = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 0, stderr
+    assert CliRunner().invoke(app, [*common, str(tmp_path / "here")]).exit_code == 0
+    same_bytes(tmp_path / "dask", tmp_path / "here")
 
 
 def test_a_local_cluster_is_made_where_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
