@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,6 +88,19 @@ def load_trace(config: TraceConfig, *, base_dir: Path | None = None, where: str 
     """
     path = Path(config.path).expanduser()
     path = path if base_dir is None else base_dir / path
+    try:
+        found = path.stat()
+    except OSError:
+        return _read(config, path, where)  # which says what is wrong
+    return _read_once(config, path, where, found.st_mtime_ns, found.st_size)
+
+
+@functools.lru_cache(maxsize=1)  # sweeps and capacity searches read the same file again and again
+def _read_once(config: TraceConfig, path: Path, where: str, mtime_ns: int, size: int) -> TraceRows:
+    return _read(config, path, where)
+
+
+def _read(config: TraceConfig, path: Path, where: str) -> TraceRows:
     file_format = detect_format(path, f"{where}.path") if config.format == "auto" else config.format
     sink = RowSink(str(path), limit=config.limit, stop_on_bad_row=config.on_bad_row == "error")
     with open_trace(path, f"{where}.path") as text:

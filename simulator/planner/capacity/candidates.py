@@ -63,9 +63,20 @@ class Patches:
     loaded: ScenarioFile
     requests: int | None
 
-    def bound(self, candidate: Candidate, replicas: int, rate_rps: float | None, requests: int | None) -> Scenario:
+    def bound(
+        self,
+        candidate: Candidate,
+        replicas: int,
+        rate_rps: float | None,
+        requests: int | None,
+        *,
+        pauses: bool = True,
+    ) -> Scenario:
         """The scenario of a probe. Raises InputError."""
-        return self.bound_document(candidate.document.copy(), replicas, rate_rps, requests)
+        document = candidate.document.copy()
+        if not pauses:
+            without_pauses(document)
+        return self.bound_document(document, replicas, rate_rps, requests)
 
     def bound_document(
         self, document: Document, replicas: int, rate_rps: float | None, requests: int | None
@@ -77,6 +88,16 @@ class Patches:
         if requests is not None:
             _put_requests(document, requests)
         return bind_patched(document, self.loaded.folder)
+
+
+def without_pauses(document: Document) -> None:
+    """Sessions whose users do not think: what a server sustains does not depend on how long they do."""
+    workload = document.data.get("workload")
+    if not isinstance(workload, dict):
+        return
+    for part in (workload, *(workload.get("classes") or ())):
+        if isinstance(part, dict) and isinstance(part.get("session"), dict):
+            part["session"].pop("think", None)
 
 
 def put(document: Document, path: str, value: Any, where: str = "capacity") -> None:

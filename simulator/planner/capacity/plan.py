@@ -36,8 +36,11 @@ class Ask:
 
     def probe(self, index: int) -> Probe:
         """The job that answers it."""
-        scenario = self.patches.bound(self.facts.candidate, self.replicas, self.rate_rps, self.requests)
-        return Probe(index, scenario, self.facts.candidate.variant or None, self.purpose == "saturation")
+        saturating = self.purpose == "saturation"
+        scenario = self.patches.bound(
+            self.facts.candidate, self.replicas, self.rate_rps, self.requests, pauses=not saturating
+        )
+        return Probe(index, scenario, self.facts.candidate.variant or None, saturating)
 
 
 @dataclass(frozen=True)
@@ -215,7 +218,8 @@ class Planner:
         mean = float(facts.built.workload.prompt_tokens.mean() + facts.built.workload.output_tokens.mean())
         held = deployment.engine.max_model_len if isinstance(deployment.pool, ContiguousPool) else mean
         batch = min(batch, max(1, int(deployment.pool_slots / max(1.0, held))))
-        return max(facts.requests, min(_MOST_SATURATING, _FILLS * batch))
+        turns = len(facts.built.workload) / max(1, int((facts.built.workload.after < 0).sum()))
+        return max(facts.requests, min(_MOST_SATURATING, math.ceil(_FILLS * batch * turns)))
 
 
 __all__ = ["Answered", "Ask", "Planner", "Sized", "Verdict"]

@@ -26,6 +26,8 @@ Purpose = Literal["saturation", "knee", "confirm", "headroom", "knob"]
 AT_ONCE_RPS = 1e9
 """The rate of a saturation probe: all arrive within a few microseconds, in their order."""
 
+_LOOKS = 51
+
 STATISTICS = ("mean", "median", "p90", "p95", "p99")
 LATENCIES = ("ttft", "tpot", "itl", "e2el", "queue")
 _KEPT = (
@@ -110,26 +112,25 @@ def kept(result: Mapping[str, Any]) -> dict[str, Any]:
 def sustained_rps(log: RunLog) -> float:
     """Arrivals a second that the deployment gets through while requests wait: the rate above which its backlog grows.
 
-    With all requests there at time 0 and the last one admitted at q, it is
-
-        Σ over requests of min(1, (q - scheduled) / (finish - scheduled)) / q,
-
-    what was done by then, the half-done counted by their share of time in the batch. A run that is too short to fill
-    the batch has no such time: the whole run's throughput is then the larger, and still a rate that was kept up. Turns
-    of a session that follow another count with their session, as they do in ``workload.rate_rps``.
+    With all requests there at time 0, F(t) counts what was done by t, the half-done by their share of time in the
+    batch: Σ over requests of clip((t - scheduled) / (finish - scheduled), 0, 1). The rate is F(q)/q, q being the last
+    admission; F(end)/end, the whole run's throughput, is a rate that was kept up too, and may be larger where the run
+    is too short to fill the batch. Sessions (whose later turns are admitted one by one to the very end) take the
+    largest F(t)/t since half of the requests were admitted. Turns that follow another count with their session, as
+    they do in ``workload.rate_rps``.
     """
     facts = RequestFacts.of(log)
-    done = facts.finished
+    done = facts.finished & (facts.columns["scheduled_ps"] != NOT_YET)
     if not done.any():
         return 0.0
-    begin = facts.columns["scheduled_ps"][done].astype(np.float64)
-    end = facts.columns["finish_ps"][done].astype(np.float64)
-    first = float(facts.columns["arrival_ps"].min())
-    whole = float(done.sum()) / (end.max() - first)
-    heads = float((log.workload.after < 0).sum()) / len(log.workload)
-    until = float(begin[begin != NOT_YET].max()) - first
-    filled = 0.0
-    if until > 0:
-        share = np.clip((until + first - begin) / np.maximum(end - begin, 1.0), 0.0, 1.0)
-        filled = float(share.sum()) / until
-    return float(max(whole, filled) * heads * PS_PER_S)
+    first = int(facts.columns["arrival_ps"].min())
+    begin = (facts.columns["scheduled_ps"][done] - first).astype(np.float64)
+    end = (facts.columns["finish_ps"][done] - first).astype(np.float64)
+    follows = log.workload.after >= 0
+    times = [float(end.max()), float(begin.max())]
+    if follows.any():
+        times += np.quantile(begin, np.linspace(0.5, 1.0, _LOOKS)).tolist()
+    lasting = np.maximum(end - begin, 1.0)
+    rates = [float(np.clip((t - begin) / lasting, 0.0, 1.0).sum()) / t for t in times if t > 0]
+    heads = float((~follows).sum()) / len(follows)
+    return max(rates, default=0.0) * heads * PS_PER_S
