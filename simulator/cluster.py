@@ -172,7 +172,8 @@ def new_replica(
     recorder: PassRecorder | None = None,
 ) -> Replica:
     """Replica ``number``, with a log of its own; without an inbox it is delivered to. Here its class is chosen."""
-    kv = make_cache(member.pool, member.engine, content)
+    stages = len(getattr(member.step_time, "stages", (member.step_time,)))
+    kv = make_cache(member.pool, member.engine, content, stages=stages)
     log.replicas.append(ReplicaLog(kv.pool, replica=number, group=member.group, gpus=member.gpus))
     if hasattr(member.step_time, "stages"):
         from simulator.pipeline import pipelined_replica

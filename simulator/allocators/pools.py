@@ -42,8 +42,8 @@ class ContiguousPool:
 PoolConfig = PagedPool | ContiguousPool
 
 
-def make_cache(pool: PoolConfig, engine: EngineConfig, content: TokenContent) -> KvCache:
-    """The cache that a scheduler asks.
+def make_cache(pool: PoolConfig, engine: EngineConfig, content: TokenContent, *, stages: int = 1) -> KvCache:
+    """The cache that a scheduler asks; with pipeline ``stages`` as many batches may be in flight.
 
     Raises:
         InputError: a pool or block of no size.
@@ -63,7 +63,7 @@ def make_cache(pool: PoolConfig, engine: EngineConfig, content: TokenContent) ->
             f"{pool.num_gpu_blocks} KV blocks{null_block}", remedy="give the cache more memory or use smaller blocks"
         )
     if engine.policy.kind == "vllm-v1" and (engine.enable_prefix_caching or pool.groups):
-        return _vllm_v1(pool, engine, content)
+        return _vllm_v1(pool, engine, content, stages)
     if engine.policy.kind == "vllm-v0":
         return _vllm_v0(pool, engine, content)
     if engine.policy.kind == "sglang":
@@ -93,7 +93,7 @@ def make_cache(pool: PoolConfig, engine: EngineConfig, content: TokenContent) ->
     )
 
 
-def _vllm_v1(pool: PagedPool, engine: EngineConfig, content: TokenContent) -> KvCache:
+def _vllm_v1(pool: PagedPool, engine: EngineConfig, content: TokenContent, stages: int) -> KvCache:
     """vLLM v1 with prefix caching or KV groups: block by block, but fast where one group keeps every token."""
     from simulator.allocators.block_pool import VLLM_V1, VLLM_V1_2025
     from simulator.allocators.caching_kv import CachingKv
@@ -122,7 +122,7 @@ def _vllm_v1(pool: PagedPool, engine: EngineConfig, content: TokenContent) -> Kv
         retention_interval=engine.prefix_cache_retention_interval,
         watermark=engine.watermark,
         reserve_full_sequence=engine.scheduler_reserve_full_isl,
-        batched_tokens=engine.max_num_batched_tokens,
+        batched_tokens=engine.max_num_batched_tokens * stages,
         lag=int(engine.async_scheduling),
         bytes_per_token=pool.bytes_per_token,
         policy=VLLM_V1 if engine.version == "0.33" else VLLM_V1_2025,
