@@ -1,0 +1,68 @@
+"""Fleets of any kind: leaps are single steps, nobody is lost, and Little's law holds to the picosecond."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from simulator.allocators.pools import ContiguousPool, PagedPool
+from simulator.members import Member
+from simulator.metrics import summarize
+from simulator.run_log import RunLog, Status
+from simulator.schedulers.config import EngineConfig
+from simulator.step_time.linear import LinearStepTime
+from tests.fleet_cases import FleetCase, fleets
+from tests.policy_cases import System, systems
+from tests.property.test_leaps import assert_same_run
+from tests.scenarios_random import PS_PER_MS, cases
+
+MS = PS_PER_MS
+OTHERS = (
+    Member(EngineConfig(64, 3, 64), PagedPool(30, 4), LinearStepTime(7 * MS, 0, 0), gpus=2),
+    Member(EngineConfig(128, 8, 80), ContiguousPool(300), LinearStepTime(3 * MS, 1_000_000, 0)),
+)
+MANY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def accounted_for(case: FleetCase, log: RunLog) -> None:
+    """Every request that was sent has one row, whatever happened to its replica."""
+    table = log.request_columns()
+    rows = table["row"].tolist()
+    assert len(set(rows)) == len(rows)
+    if log.status == "ok":
+        assert rows == list(range(len(case.workload)))
+        assert set(table["status"].tolist()) <= {Status.FINISHED, Status.REJECTED}
+    finished = table["status"] == Status.FINISHED
+    limit = max(member.engine.max_model_len for member in case.members)
+    most = case.workload.output_tokens[table["row"]].clip(max=limit)
+    assert (table["generated_tokens"][finished] <= most[finished]).all()
+    assert (table["generated_tokens"][finished] >= 1).all()
+    assert (table["finish_ps"][finished] <= log.end_ps).all()
+    if len({member.engine.max_model_len for member in case.members}) == 1:
+        room = limit - case.workload.prompt_tokens[table["row"]]
+        assert (table["generated_tokens"][finished] == most.clip(max=room.clip(min=1))[finished]).all()
+
+
+def check(case: FleetCase) -> RunLog:
+    leaps, steps = case.run(), case.run(stepwise=True)
+    assert_same_run(leaps, steps)
+    assert leaps.fleet == steps.fleet
+    accounted_for(case, leaps)
+    if leaps.status != "max_steps":
+        assert summarize(leaps) == summarize(steps)  # which checks Little's law
+    return leaps
+
+
+@MANY
+@given(st.data())
+def test_fleets_of_vllm_replicas(data: st.DataObject) -> None:
+    check(data.draw(fleets(data.draw(cases()), others=OTHERS)))
+
+
+@pytest.mark.parametrize("system", systems())
+@FEW
+@given(st.data())
+def test_fleets_of_every_system(system: System, data: st.DataObject) -> None:
+    check(data.draw(fleets(data.draw(system.cases()))))
