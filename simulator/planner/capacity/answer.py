@@ -10,7 +10,7 @@ from simulator.planner.capacity.plan import Answered, Sized
 from simulator.planner.capacity.rates import STEP
 from simulator.planner.capacity.rows import Row, all_answered, candidate_row, limited_metrics
 from simulator.planner.capacity.search import Found, Rented
-from simulator.planner.capacity.sentences import missing, sentences
+from simulator.planner.capacity.sentences import missing, rate_unit, sentences
 from simulator.run_scenario import memory_table
 from simulator.step_time.roofline import Roofline
 
@@ -35,6 +35,7 @@ def answer(
         "question": question,
         "sentences": sentences(found, rows, settings),
         "rate_rps": found.rate_rps,
+        "rate_unit": rate_unit(found),
         "budget_usd_per_hour": settings.budget_usd_per_hour,
         "slo": built.deployment.settings.slo if built else {},
         "classes": {c.name: c.slo for c in built.workload.classes if c.slo} if built else {},

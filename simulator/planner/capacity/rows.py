@@ -71,8 +71,8 @@ def candidate_row(one: Rented, found: Found, settings: CapacitySettings, swept: 
         "ceiling_rps": None if facts.bounds.ceiling_rps is None else facts.bounds.ceiling_rps * (replicas or 1),
         "meets_rate": None if found.rate_rps is None else status in ("ok", "over_budget"),
         "confirmed": one.confirmed,
-        "binding_limit": limit_of(sized),
-        "limit_text": _limit_text(sized, settings),
+        "binding_limit": limit_of(one.whole or sized) or limit_of(sized),
+        "limit_text": _limit_text(one, settings),
         "headroom_rps": None if knee is None or found.rate_rps is None else knee - found.rate_rps,
         "tokens_per_s_per_user": _per_user(seen),
         "tokens_per_s_per_gpu": _per_gpu(one, at),
@@ -181,12 +181,15 @@ def _per_gpu(one: Rented, at: Answered | None) -> float | None:
     return float(at.outcome.facts["output_throughput"]) / gpus
 
 
-def _limit_text(sized: Sized, settings: CapacitySettings) -> str | None:
-    beyond = sized.beyond
-    if beyond is None:
-        return None if sized.sustained_rps is None else f"it sustains {sized.sustained_rps:.4g} req/s a replica"
-    missed = beyond.missed(settings)
-    return f"at {beyond.ask.rate_rps:.4g} req/s: {'; '.join(missed)}" if missed else None
+def _limit_text(one: Rented, settings: CapacitySettings) -> str | None:
+    """What goes wrong at the lowest rate that fails: of the whole deployment where that was searched."""
+    sized = one.whole or one.sized
+    each = "each replica, " if (one.replicas or 1) > sized.replicas else ""
+    if sized.beyond is None:
+        stable = sized.stable_rps(sized.replicas)
+        return None if stable is None else f"{each or 'it '}sustains {stable:.4g}/s".replace("replica, ", "replica ")
+    missed = sized.beyond.missed(settings)
+    return f"{each}at {sized.beyond.ask.rate_rps:.4g}/s: {'; '.join(missed)}" if missed else None
 
 
 _PROBE_FACTS = (

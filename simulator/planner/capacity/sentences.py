@@ -18,23 +18,29 @@ _LIMITS = {
 }
 
 
+def rate_unit(found: Found) -> str:
+    """What a rate counts: requests, or sessions where requests follow one another."""
+    built = next((one.sized.facts.built for one in found.rented if one.sized.facts.built), None)
+    return "sessions" if built is not None and (built.workload.after >= 0).any() else "requests"
+
+
 def sentences(found: Found, rows: list[Row], settings: CapacitySettings) -> list[str]:
     """Two sentences: what to rent at which price; what it bears and what binds."""
     if found.winner is None:
         return [_nobody(found, rows), _nearest(found, rows)]
-    row = rows[0]
+    row, unit = rows[0], rate_unit(found)
     rate = found.rate_rps
     what = f"Rent {deployment_text(row)}"
     price = "" if row["usd_per_hour"] is None else f" for ${row['usd_per_hour']:,.2f} an hour"
     tokens = row["usd_per_million_tokens"]
     per_million = "" if tokens is None else f" (${tokens:,.3f} a million tokens)"
     if rate is None:
-        first = f"{what}: its tokens are the cheapest{price}{per_million} at {row['knee_rps']:.4g} requests/s."
+        first = f"{what}: its tokens are the cheapest{price}{per_million} at {row['knee_rps']:.4g} {unit}/s."
     else:
-        first = f"{what}{price}{per_million}: the cheapest of {len(rows)} candidates to serve {rate:.4g} requests/s."
+        first = f"{what}{price}{per_million}: the cheapest of {len(rows)} candidates to serve {rate:.4g} {unit}/s."
     limit = _LIMITS.get(str(row["binding_limit"]), str(row["binding_limit"]))
     spare = "" if rate is None or row["knee_rps"] is None else f", {row['knee_rps'] / rate - 1:+.0%}"
-    second = f"It bears up to {row['knee_rps']:.4g} requests/s{spare}; beyond, {limit} binds"
+    second = f"It bears up to {row['knee_rps']:.4g} {unit}/s{spare}; beyond, {limit} binds"
     return [first, second + (f" ({row['limit_text']})." if row["limit_text"] else ".")]
 
 
@@ -68,7 +74,7 @@ def _nobody(found: Found, rows: list[Row]) -> str:
         "ok": "were not confirmed",
     }
     parts = [f"{count} {words[status]}" for status, count in counts.items()]
-    asked = "" if found.rate_rps is None else f" {found.rate_rps:.4g} requests/s within the limits"
+    asked = "" if found.rate_rps is None else f" {found.rate_rps:.4g} {rate_unit(found)}/s within the limits"
     return f"None of {len(rows)} candidates serves{asked}: {', '.join(parts)}."
 
 
@@ -76,7 +82,7 @@ def _nearest(found: Found, rows: list[Row]) -> str:
     able = [row for row in rows if row["knee_rps"]]
     if able:
         best = max(able, key=lambda row: row["knee_rps"])
-        return f"The most that any of them bears is {best['knee_rps']:.4g} requests/s ({best['candidate']})."
+        return f"The most that any of them bears is {best['knee_rps']:.4g} {rate_unit(found)}/s ({best['candidate']})."
     return f"The first obstacle: {rows[0]['reason']}." if rows else "There is no candidate."
 
 
@@ -93,7 +99,9 @@ def missing(found: Found, rows: list[Row], settings: CapacitySettings) -> list[s
         knee = best["knee_rps_per_replica"]
         if knee and found.rate_rps:
             count = -(-found.rate_rps // knee)
-            lines.append(f"about {count:.0f} replicas of {best['candidate']} (each bears {knee:.4g} req/s)")
+            lines.append(
+                f"about {count:.0f} replicas of {best['candidate']} (each bears {knee:.4g} {rate_unit(found)}/s)"
+            )
     for row in rows:
         if row["status"] in ("slo_unreachable", "does_not_fit", "bad_input", "failed") and len(lines) < 8:
             lines.append(f"{row['candidate']}: {row['reason']}")
