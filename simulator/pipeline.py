@@ -119,9 +119,12 @@ class PipelinedReplica(Replica):
                 self._start_batch(plan, self.step_time.stages_ps(plan.batch), self.step_time.transfer_ps(plan.batch))
                 continue
             if flights:
-                last = flights[-1].end_ps
-                while len(flights) < stages:
+                # The same pass again would find nothing either, unless this one has set memory free.
+                last, again = flights[-1].end_ps, bool(plan.preempted)
+                for _ in range(1 if again else stages - len(flights)):
                     flights.append(Flight(self.now, last, [], [], [], 0, empty=True))
+                if again:
+                    continue
             elif plan.preempted:
                 self._start_batch(plan, [EMPTY_STEP_PS] + [0] * (stages - 1), 0)
             else:
