@@ -39,17 +39,18 @@ from simulator.kv_link import KvLink
 from simulator.link_spec import LinkSpec
 from simulator.members import Member
 from simulator.request import Request
-from simulator.routers import Router, make_router
+from simulator.routers import ROUTERS, Router, make_router
 from simulator.run_log import NOT_YET, ReplicaLog, RunLog
 from simulator.run_writer import RunWriter
 from simulator.schedulers.make import make_scheduler
 from simulator.schedulers.remote_prefill import RemotePrefill, RemoteRequest
+from simulator.suggestions import did_you_mean
 from workloads.workload import Workload
 
 
 @dataclass(frozen=True)
 class Routers:
-    """The names of the routers in front of the two pools (``routers.ROUTERS``)."""
+    """The names of the routers in front of the two pools (``routers.ROUTERS``, but no central queue)."""
 
     prefill: str = "round_robin"
     decode: str = "round_robin"
@@ -81,6 +82,8 @@ def simulate_disaggregated(
     """
     members = [*prefill, *decode]
     check_pools(prefill, decode)
+    for pool in ("prefill", "decode"):
+        check_router(getattr(routers, pool), f"disaggregation.{pool}.router")
     check_workload(workload, members)
     if kv_bytes_per_token is None:
         kv_bytes_per_token = decode[0].pool.bytes_per_token * decode[0].gpus
@@ -97,6 +100,18 @@ def simulate_disaggregated(
     log.status, log.end_ps = close_fleet(log, fleet)
     run.close()
     return log
+
+
+def check_router(name: str, where: str) -> None:
+    """Raises InputError: there is no such router, or not in front of a pool."""
+    if name not in ROUTERS:
+        raise InputError(f"{name!r} is not known", where=where, remedy=did_you_mean(name, ROUTERS))
+    if name == "central_queue":
+        raise InputError(
+            "a central queue is not simulated in front of a pool of prefill/decode disaggregation",
+            where=where,
+            remedy="use least_outstanding",
+        )
 
 
 def check_pools(prefill: Sequence[Member], decode: Sequence[Member]) -> None:

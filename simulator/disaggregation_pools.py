@@ -9,17 +9,15 @@ from simulator.allocators.pools import PagedPool
 from simulator.catalog.link_files import find_link
 from simulator.cluster import Progress
 from simulator.deployment import Deployment, build_deployment
-from simulator.disaggregation import Routers, check_pools, simulate_disaggregated
+from simulator.disaggregation import Routers, check_pools, check_router, simulate_disaggregated
 from simulator.disaggregation_settings import DisaggregationSettings, InlineLink, PoolSettings
 from simulator.errors import InputError, KvplanError
 from simulator.link_spec import LinkSpec
 from simulator.members import Member
-from simulator.routers import ROUTERS
 from simulator.run_log import RunLog
 from simulator.scenario_resolved import plain_section
 from simulator.scenario_settings import ScenarioSettings
 from simulator.settings_patch import patched
-from simulator.suggestions import did_you_mean
 from workloads.workload import Workload
 
 _BYTES_PER_GB = 1e9
@@ -180,12 +178,9 @@ def _says(pool: PoolSettings, path: str) -> bool:
 
 
 def _router(settings: ScenarioSettings, name: str, pool: PoolSettings) -> str:
-    if pool.router is None:
-        return settings.router
-    if pool.router not in ROUTERS:
-        where = f"disaggregation.{name}.router"
-        raise InputError(f"{pool.router!r} is not known", where=where, remedy=did_you_mean(pool.router, ROUTERS))
-    return pool.router
+    found, where = pool.router or settings.router, f"disaggregation.{name}.router" if pool.router else "router"
+    check_router(found, where)
+    return found
 
 
 def _link(link: str | InlineLink) -> LinkSpec:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from simulator.engine import Replica
+from simulator.fleet_replica import FleetReplica
 from simulator.inbox import NEVER_PS, Inbox
 from simulator.replica_clock import Waits
 from simulator.request import Request
@@ -85,8 +85,8 @@ class Returns(Inbox):
         return []
 
 
-class _PoolReplica(Replica):
-    """A replica that may hold KV while it makes no step."""
+class _PoolReplica(FleetReplica):
+    """A replica that may hold KV while it makes no step, and whose KV a router may read."""
 
     __slots__ = ()
 

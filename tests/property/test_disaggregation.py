@@ -47,7 +47,7 @@ def members(draw: st.DrawFn, *, decode: bool) -> list[Member]:
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    names = st.sampled_from(["round_robin", "least_outstanding", "random"])
+    names = st.sampled_from(["round_robin", "least_outstanding", "random", "least_kv", "prefix_affine"])
     return Case(
         draw(workloads()),
         draw(members(decode=False)),

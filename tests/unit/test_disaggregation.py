@@ -293,6 +293,14 @@ def test_each_pool_is_an_ordinary_replica_in_what_it_computes(asynchronous: bool
     assert (alone.request_columns()["finish_ps"] == table["finish_ps"][order]).all()
 
 
+@pytest.mark.parametrize("pool", ["prefill", "decode"])
+def test_a_central_queue_in_front_of_a_pool_is_refused(pool: str) -> None:
+    workload = Workload.from_columns([0], [1], [1])
+    with pytest.raises(InputError, match="central queue") as refused:
+        simulate_disaggregated(workload, [MEMBER], [MEMBER], LINK, routers=Routers(**{pool: "central_queue"}))
+    assert refused.value.where == f"disaggregation.{pool}.router"
+
+
 @pytest.mark.parametrize(
     ("pool", "wrong", "says"),
     [
