@@ -18,7 +18,7 @@ from simulator.planner.capacity.verdicts import verdict, why_not
 
 MOST_GROWTH = 4
 """A probe of several replicas has at most so many times the requests of a probe of one."""
-_FILLS = 3
+_FILLS = 6
 """A saturation probe has requests enough to fill the batch so many times."""
 _MOST_SATURATING = 20_000
 

@@ -113,11 +113,12 @@ def sustained_rps(log: RunLog) -> float:
     """Arrivals a second that the deployment gets through while requests wait: the rate above which its backlog grows.
 
     With all requests there at time 0, F(t) counts what was done by t, the half-done by their share of time in the
-    batch: Σ over requests of clip((t - scheduled) / (finish - scheduled), 0, 1). The rate is F(q)/q, q being the last
-    admission; F(end)/end, the whole run's throughput, is a rate that was kept up too, and may be larger where the run
-    is too short to fill the batch. Sessions (whose later turns are admitted one by one to the very end) take the
-    largest F(t)/t since half of the requests were admitted. Turns that follow another count with their session, as
-    they do in ``workload.rate_rps``.
+    batch: Σ over requests of w · clip((t - scheduled) / (finish - scheduled), 0, 1), where w is output tokens / their
+    mean (as a count of requests it would be too large by up to half: of a batch that is filled at once the short ones
+    end first). The rate is F(q)/q, q being the last admission; F(end)/end, the whole run's throughput, is a rate that
+    was kept up too, and may be larger where the run is too short to fill the batch. Sessions (whose later turns are
+    admitted one by one to the very end) take the largest F(t)/t since half of the requests were admitted. Turns that
+    follow another count with their session, as they do in ``workload.rate_rps``.
     """
     facts = RequestFacts.of(log)
     done = facts.finished & (facts.columns["scheduled_ps"] != NOT_YET)
@@ -131,6 +132,8 @@ def sustained_rps(log: RunLog) -> float:
     if follows.any():
         times += np.quantile(begin, np.linspace(0.5, 1.0, _LOOKS)).tolist()
     lasting = np.maximum(end - begin, 1.0)
-    rates = [float(np.clip((t - begin) / lasting, 0.0, 1.0).sum()) / t for t in times if t > 0]
+    tokens = log.workload.output_tokens[done].astype(np.float64)
+    weight = tokens / max(1.0, float(tokens.mean()))
+    rates = [float((weight * np.clip((t - begin) / lasting, 0.0, 1.0)).sum()) / t for t in times if t > 0]
     heads = float((~follows).sum()) / len(follows)
     return max(rates, default=0.0) * heads * PS_PER_S

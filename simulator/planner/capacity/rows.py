@@ -10,7 +10,7 @@ from simulator.metrics_slo import Slo
 from simulator.planner.axes import value_text
 from simulator.planner.capacity.facts import CandidateFacts
 from simulator.planner.capacity.knobs import limit_of
-from simulator.planner.capacity.plan import Answered, Sized
+from simulator.planner.capacity.plan import Answered
 from simulator.planner.capacity.probe import LATENCIES, STATISTICS
 from simulator.planner.capacity.search import Found, Rented
 
