@@ -35,7 +35,7 @@ class Timeline:
 
     time_ps: IntColumn
     state: dict[str, IntColumn]
-    total_slots: int
+    total_slots: int  # the most there were at any of these times
 
 
 def sample_times(log: RunLog, samples: int = MAX_SAMPLES) -> IntColumn:
@@ -51,11 +51,21 @@ def timeline(log: RunLog, samples: int = MAX_SAMPLES) -> Timeline:
     """The state of the whole run on a fixed grid of times."""
     times = sample_times(log, samples)
     total = {name: np.zeros(len(times), dtype=np.int64) for name in STATE_COLUMNS}
+    slots = np.zeros(len(times), dtype=np.int64)
     for replica in log.replicas:
         for name, values in _replica_state(replica, times, log.end_ps).items():
             total[name] += values
+        slots += replica.pool.total_slots * _is_up(replica, times)
     total["waiting"] = _waiting(log, times)
-    return Timeline(times, total, sum(replica.pool.total_slots for replica in log.replicas))
+    return Timeline(times, total, int(slots.max(initial=0)))
+
+
+def _is_up(replica: ReplicaLog, times: IntColumn) -> IntColumn:
+    """1 at the times at which a replica is up, else 0."""
+    up = times >= replica.from_ps
+    if replica.to_ps is not None:
+        up &= times < replica.to_ps
+    return up.astype(np.int64)
 
 
 def _replica_state(replica: ReplicaLog, times: IntColumn, end_ps: int) -> dict[str, IntColumn]:
@@ -77,21 +87,24 @@ def _replica_state(replica: ReplicaLog, times: IntColumn, end_ps: int) -> dict[s
         for name in names:
             state[name] = np.where(active, at[name], 0)
         head_wait = np.where(active, at["head_wait"], HeadWait.NOBODY_WAITS)
-    _split_memory(state, replica, head_wait, times, end_ps, total_slots)
+    _split_memory(state, replica, head_wait, times, end_ps, total_slots * _is_up(replica, times))
     return state
 
 
 def _grown_slots(replica: ReplicaLog, growth_at: IntColumn, step: IntColumn) -> IntColumn:
     """B · Σ_{j=1..step} b_j of each sampled row; see ``metrics_steps``."""
     size = max(replica.pool.block_size, 1)
-    blocks = np.frombuffer(replica.growth_blocks, dtype=np.int32) if len(replica.growth_blocks) else None
-    grown = np.zeros_like(step)
-    if blocks is None:
-        return grown
-    for i in np.flatnonzero(step).tolist():
-        listed = blocks[growth_at[i] : growth_at[i] + min(int(step[i]), size)]
-        periods, rest = divmod(int(step[i]), size)
-        grown[i] = size * (periods * int(listed.sum()) + int(listed[:rest].sum()))
+    if len(replica.growth_blocks) == 0:
+        return np.zeros_like(step)
+    blocks = np.frombuffer(replica.growth_blocks, dtype=np.int32)
+    before = np.zeros(len(blocks) + 1, dtype=np.int64)
+    np.cumsum(blocks, out=before[1:])
+    begin = np.minimum(growth_at, len(blocks))
+    periods, rest = np.divmod(step, size)
+    # blocks are listed up to the period, or up to the last step of a row that has none
+    whole = before[np.minimum(begin + np.minimum(step, size), len(blocks))] - before[begin]
+    part = before[np.minimum(begin + rest, len(blocks))] - before[begin]
+    grown: IntColumn = size * (periods * whole + part)
     return grown
 
 
@@ -113,7 +126,7 @@ def _split_memory(
     head_wait: IntColumn,
     times: IntColumn,
     end_ps: int,
-    total_slots: int,
+    total_slots: IntColumn,
 ) -> None:
     """Splits the slots that are not tokens, by the rules of ``metrics_occupancy``."""
     used = state["used_slots"]

@@ -7,13 +7,14 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
+from simulator.csv_cells import Cells, floats, lines, quotients, texts, whole_numbers, words
 from simulator.metrics_exact import ratio
 from simulator.metrics_requests import RequestFacts
 from simulator.metrics_timeline import STATE_COLUMNS, timeline
@@ -27,6 +28,7 @@ REQUESTS_CSV = [
 ]
 TIMELINE_CSV = ["time_s", *STATE_COLUMNS, "kv_utilization"]
 _ROWS_PER_WRITE = 20_000
+_BYTES_PER_WRITE = 20_000_000
 _STATUS = {Status.FINISHED: "finished", Status.REJECTED: "rejected", Status.UNFINISHED: "unfinished"}
 
 
@@ -79,41 +81,50 @@ def write_requests_csv(log: RunLog, path: Path) -> None:
     """One row per request that arrived, by workload row, with the contract's columns; unknown cells are empty."""
     facts = RequestFacts.of(log)
     with whole_file(path) as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(REQUESTS_CSV)
-        for first in range(0, len(facts), _ROWS_PER_WRITE):
-            part = slice(first, first + _ROWS_PER_WRITE)
-            writer.writerows(_request_rows(log, facts, part))
+        file.write(",".join(REQUESTS_CSV) + "\n")
+        for part in _blocks(log, len(facts)):
+            file.write(lines(_request_cells(log, facts, part)).decode())
 
 
-def _request_rows(log: RunLog, facts: RequestFacts, part: slice) -> Iterable[tuple[Any, ...]]:
+def _blocks(log: RunLog, rows: int) -> Iterator[slice]:
+    """Rows that are written at once: fewer where a text is so long that a block would not stay small."""
+    longest = max(map(len, log.reasons)) + max(map(len, log.workload.request_ids or ()), default=0)
+    size = max(1, min(_ROWS_PER_WRITE, _BYTES_PER_WRITE // (longest + 1)))
+    return (slice(first, first + size) for first in range(0, rows, size))
+
+
+def _request_cells(log: RunLog, facts: RequestFacts, part: slice) -> list[Cells]:
+    """The columns of REQUESTS_CSV."""
     table = {name: column[part] for name, column in facts.columns.items()}
-    rows = table["row"].tolist()
-    names = [request_class.name for request_class in facts.classes]
-    # csv writes None as an empty cell and floats by repr, which reads back to the same number
-    latency = {
-        name: [None if math.isnan(v) else v for v in column[part].tolist()] for name, column in facts.latency_ms.items()
-    }
-    return zip(
-        [log.workload.request_id(row) for row in rows],
-        [names[i] for i in facts.class_index[part].tolist()],
-        table["replica"].tolist(),
-        _seconds(table["arrival_ps"]),
-        facts.prompt_tokens[part].tolist(),
-        table["generated_tokens"].tolist(),
-        _seconds(table["scheduled_ps"]),
-        _seconds(table["first_token_ps"]),
-        _seconds(table["finish_ps"]),
-        latency["queue"],
-        latency["ttft"],
-        latency["tpot"],
-        latency["e2el"],
-        table["preemptions"].tolist(),
-        table["cached_tokens"].tolist(),
-        [_STATUS[Status(status)] for status in table["status"].tolist()],
-        [log.reasons[reason] for reason in table["reason"].tolist()],
-        strict=True,
-    )
+    latency = {name: column[part] for name, column in facts.latency_ms.items()}
+    ids, arrival = log.workload.request_ids, table["arrival_ps"]
+
+    def seconds(name: str) -> Cells:
+        return quotients(table[name], 12, table[name] != NOT_YET)
+
+    def since_arrival(name: str, metric: str) -> Cells:
+        known = ~np.isnan(latency[metric])
+        return quotients(np.where(known, table[name] - arrival, 0), 9, known, latency[metric])
+
+    return [
+        whole_numbers(table["row"]) if ids is None else texts([ids[row] for row in table["row"].tolist()]),
+        words(facts.class_index[part], [request_class.name for request_class in facts.classes]),
+        whole_numbers(table["replica"]),
+        seconds("arrival_ps"),
+        whole_numbers(facts.prompt_tokens[part]),
+        whole_numbers(table["generated_tokens"]),
+        seconds("scheduled_ps"),
+        seconds("first_token_ps"),
+        seconds("finish_ps"),
+        since_arrival("scheduled_ps", "queue"),
+        since_arrival("first_token_ps", "ttft"),
+        floats(latency["tpot"]),
+        since_arrival("finish_ps", "e2el"),
+        whole_numbers(table["preemptions"]),
+        whole_numbers(table["cached_tokens"]),
+        words(table["status"], [_STATUS[status] for status in Status]),
+        words(table["reason"], log.reasons),
+    ]
 
 
 def _seconds(times_ps: IntColumn) -> list[float | None]:
