@@ -67,9 +67,7 @@ class CandidateFacts:
         }
 
 
-def facts_of(
-    candidates: list[Candidate], patches: Patches, settings: CapacitySettings, slo_of_classes: bool = True
-) -> list[CandidateFacts]:
+def facts_of(candidates: list[Candidate], patches: Patches, settings: CapacitySettings) -> list[CandidateFacts]:
     """Builds one replica of each candidate."""
     return [_facts(candidate, patches, settings) for candidate in candidates]
 
@@ -82,11 +80,13 @@ def _facts(candidate: Candidate, patches: Patches, settings: CapacitySettings) -
         return CandidateFacts(candidate, status_of(error), one_line(str(error)))
     deployment = built.deployment
     bounds = bounds_of(deployment, built.workload)
-    reason = _beyond_reach(bounds, built)
+    too_many = _more_than_allowed(built, settings)
+    reason = too_many or _beyond_reach(bounds, built)
+    status = "does_not_fit" if too_many else "slo_unreachable" if reason else "ok"
     stated = deployment.settings.workload
     return CandidateFacts(
         candidate,
-        "slo_unreachable" if reason else "ok",
+        status,
         reason,
         built,
         bounds,
@@ -107,6 +107,12 @@ def _price(candidate: Candidate, built: Built, settings: CapacitySettings) -> fl
     if own is not None and "gpu" not in candidate.changes:
         return own
     return gpu.usd_per_hour if gpu else own
+
+
+def _more_than_allowed(built: Built, settings: CapacitySettings) -> str | None:
+    """Why the smallest deployment of a kind has more GPUs than are allowed; with stated replicas, the only one."""
+    gpus = built.deployment.parallelism.gpus
+    return f"{gpus} GPUs, and max_gpus is {settings.max_gpus}" if gpus > settings.max_gpus else None
 
 
 def _beyond_reach(bounds: Bounds, built: Built) -> str | None:
