@@ -12,8 +12,9 @@ class FleetLog:
     Attributes:
         failures: of replicas that were up.
         rerouted: requests that a failed replica had and that went on elsewhere, each time they did.
-        interrupted: of these, those that ran, and so lost their KV.
-        lost_kv_tokens: tokens whose KV was lost so, which are computed again (or found in another replica's cache).
+        interrupted: of these, those that ran; each counts as a preemption of the request too.
+        lost_kv_tokens: tokens whose KV was lost (of swapped requests too), which are computed again, or found in
+            another replica's cache.
         held: requests that waited at the router because no replica was up, each once.
         starts: (from, until) ps of start-ups that an autoscaler asked for, which are paid for.
         scaling: (time ps, replicas up, replicas starting, replicas that serve what they have and take no more), an

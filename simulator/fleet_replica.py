@@ -29,7 +29,7 @@ class Lost:
 
     Attributes:
         requests: those that ran, by admission, then those swapped out, then the queue; none holds KV any more.
-        interrupted: how many of them had KV.
+        interrupted: how many of them ran.
         kv_tokens: tokens whose KV is gone.
     """
 
@@ -158,7 +158,7 @@ class FleetReplica(Replica):
                 kv_tokens += request.computed
             moved.append(again)
         self.outstanding = 0
-        return Lost(moved, len(scheduler.running) + len(scheduler.away()), kv_tokens)
+        return Lost(moved, len(scheduler.running), kv_tokens)
 
     def _log_lost_step(self, now_ps: int) -> None:
         if now_ps == self.now:

@@ -80,7 +80,8 @@ def make_fleet(
         autoscaler,
         initial=begins_with,
     )
-    log.fleet = fleet.log
+    if events or autoscaler is not None:
+        log.fleet = fleet.log
     return fleet
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from simulator.errors import InputError
 from simulator.metrics_disaggregation import disaggregation_block
 from simulator.metrics_exact import ratio
-from simulator.metrics_fleet import kv_block
+from simulator.metrics_fleet import fleet_block, kv_block
 from simulator.metrics_gaps import GapCollector, Gaps, order_statistics
 from simulator.metrics_limit import StepHint, binding_limit, wait_shares
 from simulator.metrics_occupancy import Occupancy, occupancy
@@ -86,7 +86,7 @@ def summarize(log: RunLog, options: MetricsOptions | None = None) -> dict[str, A
         **latencies,
         "max_concurrent_requests": most_in_flight(facts, log.end_ps),
         "engine_steps": use.engine_steps,
-        "preemptions": int(facts.columns["preemptions"].sum()),
+        "preemptions": int(facts.columns["preemptions"].sum()) - (log.fleet.interrupted if log.fleet else 0),
         "recomputed_tokens": int(facts.columns["recomputed_tokens"].sum()),
         "prefix_cache_hit_rate": _hit_rate(facts),
         "mean_running": ratio(use.running, use.duration_ps),
@@ -100,6 +100,7 @@ def summarize(log: RunLog, options: MetricsOptions | None = None) -> dict[str, A
         "measured_requests": int((measured & facts.finished).sum()),
         "warmup_s": options.warmup_s,
         "kv": kv_block(log, use),
+        **fleet_block(log, facts, use),
         **disaggregation_block(log, use),
         **pipeline_block(log),
     }

@@ -7,13 +7,19 @@ counts with its slots · time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from simulator.fleet_log import FleetLog
 from simulator.metrics_exact import ratio
-from simulator.metrics_occupancy import Occupancy, occupancy_of
+from simulator.metrics_occupancy import Occupancy, occupancy_of, uptime_ps
 from simulator.metrics_requests import RequestFacts
 from simulator.run_log import PoolFacts, ReplicaLog, RunLog
+from workloads.workload import PS_PER_S
+
+MAX_CHANGES = 1000
+"""At most so many entries of ``fleet.scaling``; of more, every second, third, ... is shown."""
+PS_PER_HOUR = 3600 * PS_PER_S
 
 _INT32_BYTES = 4
 _COUNTS = ("evicted_blocks", "swapped_out_blocks", "swapped_in_blocks", "swap_fallbacks")
@@ -57,6 +63,70 @@ def groups_block(log: RunLog, facts: RequestFacts, use: Occupancy) -> list[dict[
             }
         )
     return found
+
+
+def fleet_block(log: RunLog, facts: RequestFacts, use: Occupancy) -> dict[str, Any]:
+    """``fleet`` of result.json, where replicas may fail, start or stop, or differ; else nothing.
+
+    Hours are those of the run, [first arrival, end], in which a replica was up or an autoscaler's start-up was under
+    way.
+    """
+    groups = [] if log.prefill_replicas else groups_block(log, facts, use)
+    if log.fleet is None and not groups:
+        return {}
+    happened = log.fleet or FleetLog()
+    starts_ps = sum(_within(since, until, use.first_ps, log.end_ps) for since, until in happened.starts)
+    shown = happened.scaling[:: -(-len(happened.scaling) // MAX_CHANGES) or 1]
+    block: dict[str, Any] = {
+        "replicas": len({replica.replica for replica in log.replicas}),
+        "mean_replicas": ratio(use.replica_ps, use.duration_ps),
+        "failures": happened.failures,
+        "rerouted": happened.rerouted,
+        "interrupted": happened.interrupted,
+        "lost_kv_tokens": happened.lost_kv_tokens,
+        "held_at_router": happened.held,
+        "replica_hours": (use.replica_ps + starts_ps) / PS_PER_HOUR,
+        "gpu_hours": sum(gpu_ps_by_group(log, use.first_ps).values()) / PS_PER_HOUR,
+        "groups": groups,
+        "scaling": [
+            {"time_s": time / PS_PER_S, "up": up, "starting": starting, "draining": draining}
+            for time, up, starting, draining in shown
+        ],
+    }
+    return {"fleet": block}
+
+
+def fleet_warnings(metrics: Mapping[str, Any]) -> list[str]:
+    """What failures cost, and whether nobody was left."""
+    fleet = metrics.get("fleet")
+    if fleet is None:
+        return []
+    found = []
+    if fleet["failures"]:
+        found.append(
+            f"{fleet['failures']:,} failures of replicas: {fleet['rerouted']:,} requests went on elsewhere, "
+            f"{fleet['interrupted']:,} of them had begun and lost the KV of {fleet['lost_kv_tokens']:,} tokens."
+        )
+    last = fleet["scaling"][-1] if fleet["scaling"] else {"up": 1}
+    if metrics["unfinished"] and not last["up"]:
+        found.append("At the end no replica was up any more, and requests still waited at the router (fleet.events).")
+    return found
+
+
+def gpu_ps_by_group(log: RunLog, first_ps: int) -> dict[str, int]:
+    """GPU time of each group, ps, of replicas that were up or that an autoscaler was starting."""
+    found: dict[str, int] = {}
+    for replica in log.replicas:
+        up_ps = uptime_ps(replica, first_ps, log.end_ps)
+        found[replica.group] = found.get(replica.group, 0) + replica.gpus * up_ps
+    if log.fleet is not None and log.fleet.starts:  # an autoscaler's replicas are of one kind
+        kind = log.replicas[0]
+        found[kind.group] += kind.gpus * sum(_within(*start, first_ps, log.end_ps) for start in log.fleet.starts)
+    return found
+
+
+def _within(since: int, until: int, first_ps: int, end_ps: int) -> int:
+    return max(min(until, end_ps) - max(since, first_ps), 0)
 
 
 def _kv(log: RunLog, replicas: Sequence[ReplicaLog], use: Occupancy) -> dict[str, Any]:

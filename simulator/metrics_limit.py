@@ -53,7 +53,7 @@ def binding_limit(log: RunLog, use: Occupancy, hint: StepHint | None = None) -> 
     shares = wait_shares(use)
     largest = max(shares, key=lambda name: shares[name])
     if sum(shares.values()) >= WAIT_SHARE:
-        if largest == "token_budget" and hint is not None and _asked(log, hint) == "compute":
+        if largest == "token_budget" and hint is not None and _asked(log, use, hint) == "compute":
             return "compute"
         return largest  # type: ignore[return-value]  # the keys of _CAUSES are among the names
     busy = ratio(use.busy_ps, use.replica_ps)
@@ -62,7 +62,7 @@ def binding_limit(log: RunLog, use: Occupancy, hint: StepHint | None = None) -> 
         len(arrivals) > 0 and int(arrivals.max()) == int(arrivals.min())
     )
     if pushed and busy >= BUSY_SHARE and hint is not None:
-        return _asked(log, hint)
+        return _asked(log, use, hint)
     return "arrivals"
 
 
@@ -78,10 +78,10 @@ def link_binds(log: RunLog, use: Occupancy) -> bool:
     return use.transferring - wire > use.waiting and ratio(wire, span) >= BUSY_SHARE
 
 
-def _asked(log: RunLog, hint: StepHint) -> Literal["compute", "bandwidth"]:
+def _asked(log: RunLog, use: Occupancy, hint: StepHint) -> Literal["compute", "bandwidth"]:
     state = timeline(log, _HINT_SAMPLES).state
     names = ("tokens", "running", "decodes", "context")
     steps = zip(*(state[name].tolist() for name in names), strict=True)
-    replicas = len(log.replicas)
+    replicas = max(use.replica_ps // max(use.duration_ps, 1), 1)  # that were up, in the mean
     answers = [hint(*(value // replicas for value in step)) for step in steps if step[0] >= replicas]
     return "compute" if 2 * answers.count("compute") > len(answers) else "bandwidth"

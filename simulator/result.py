@@ -8,9 +8,11 @@ from typing import Any
 
 from simulator.metrics import MetricsOptions, summarize
 from simulator.metrics_exact import ratio
+from simulator.metrics_fleet import fleet_warnings, gpu_ps_by_group
 from simulator.metrics_pipeline import pipeline_warnings
 from simulator.result_files import write_json, write_requests_csv, write_timeline_csv
 from simulator.run_log import RunLog
+from workloads.workload import PS_PER_S
 
 SCHEMA_VERSION = 1
 SECONDS_PER_HOUR = 3600
@@ -37,6 +39,7 @@ class ResultContext:
         name, variant: of the scenario and of its variant.
         pool_bytes: bytes of the KV pool of one GPU, where the memory budget knows them better than blocks x bytes.
         replicas, gpus_per_replica, usd_per_gpu_hour: for the cost (None: no price, no cost).
+        usd_per_gpu_hour_by_group: prices of groups of replicas that have their own.
         labels: short settings for the side-by-side table, such as {"allocator": "paged", "block_size": 16}.
         options: warm-up and step hint of the metrics.
     """
@@ -55,6 +58,7 @@ class ResultContext:
     pool_bytes: int | None = None
     gpus_per_replica: int = 1
     usd_per_gpu_hour: float | None = None
+    usd_per_gpu_hour_by_group: Mapping[str, float | None] = field(default_factory=dict)
     labels: Mapping[str, Any] = field(default_factory=dict)
     options: MetricsOptions = field(default_factory=MetricsOptions)
 
@@ -80,24 +84,41 @@ def result_dict(log: RunLog, context: ResultContext) -> dict[str, Any]:
         "calibration": context.calibration,
         "step_time": context.step_time,
         **metrics,
-        "replicas": len(log.replicas),
+        "replicas": len({replica.replica for replica in log.replicas}),
         "labels": dict(context.labels),
         "limits": dict(log.limits),
         **_cost(log, context, metrics),
-        "warnings": [*context.warnings, *_warnings(metrics), *pipeline_warnings(metrics)],
+        "warnings": [*context.warnings, *_warnings(metrics), *fleet_warnings(metrics), *pipeline_warnings(metrics)],
         "assumptions": list(dict.fromkeys((*context.assumptions, *log.workload.notes))),
     }
     return {key: values[key] for key in [*_HEAD, *(key for key in values if key not in _HEAD)]}
 
 
 def _cost(log: RunLog, context: ResultContext, metrics: Mapping[str, Any]) -> dict[str, float | None]:
-    """Dollars an hour of all GPUs, and dollars per million output tokens at the run's throughput."""
-    if context.usd_per_gpu_hour is None:
+    """Dollars an hour of all GPUs, and dollars per million output tokens at the run's throughput.
+
+    Of a fleet that changes, the mean over the run.
+    """
+    usd_per_hour = _usd_per_hour(log, context, metrics)
+    if usd_per_hour is None:
         return {"usd_per_hour": None, "usd_per_million_output_tokens": None}
-    usd_per_hour = context.usd_per_gpu_hour * context.gpus_per_replica * len(log.replicas)
     tokens_per_hour = metrics["output_throughput"] * SECONDS_PER_HOUR
     per_million = usd_per_hour / tokens_per_hour * 1e6 if tokens_per_hour else None
     return {"usd_per_hour": usd_per_hour, "usd_per_million_output_tokens": per_million}
+
+
+def _usd_per_hour(log: RunLog, context: ResultContext, metrics: Mapping[str, Any]) -> float | None:
+    if "fleet" not in metrics:
+        if context.usd_per_gpu_hour is None:
+            return None
+        return context.usd_per_gpu_hour * context.gpus_per_replica * len(log.replicas)
+    total, first = 0.0, int(log.request_columns()["arrival_ps"].min(initial=log.end_ps))
+    for group, gpu_ps in gpu_ps_by_group(log, first).items():
+        price = context.usd_per_gpu_hour_by_group.get(group, context.usd_per_gpu_hour)
+        if price is None:
+            return None
+        total += price * gpu_ps
+    return total / (metrics["duration"] * PS_PER_S) if metrics["duration"] else None
 
 
 def _warnings(metrics: Mapping[str, Any]) -> list[str]:

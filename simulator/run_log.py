@@ -217,7 +217,7 @@ class RunLog:
         end_ps: when the last request ended, or when the run was cut.
         limits: the engine's limits, for the binding limit: max_num_seqs, max_num_batched_tokens, max_model_len
             (the highest of all replicas, where they differ).
-        fleet: what happened to the replicas, where they could change or the router looked at them.
+        fleet: what happened to the replicas, where they may fail, start or stop.
         handovers: one row per request that went from a prefill replica to a decode replica (disaggregation).
         prefill_replicas: how many of the first replicas prefill alone (disaggregation); 0: none.
         link_bytes_per_token: KV of a token that goes over the link, all ranks together.
