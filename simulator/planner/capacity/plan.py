@@ -17,7 +17,10 @@ from simulator.planner.capacity.replicas import fewest_replicas
 from simulator.planner.capacity.verdicts import verdict, why_not
 
 MOST_GROWTH = 4
-"""A probe of several replicas has at most so many times the requests of a probe of one."""
+"""A probe of several replicas has so many times the requests of a probe of one."""
+EACH = 200
+"""And so many for each replica, so that each is seen at work."""
+_MOST_TOGETHER = 40_000
 _FILLS = 6
 """A saturation probe has requests enough to fill the batch so many times."""
 _MOST_SATURATING = 20_000
@@ -206,7 +209,7 @@ class Planner:
     def _requests(self, facts: CandidateFacts, replicas: int) -> int | None:
         if replicas == 1 or not facts.can_grow:
             return self.patches.requests
-        return facts.requests * min(replicas, MOST_GROWTH)
+        return max(facts.requests * min(replicas, MOST_GROWTH), min(EACH * replicas, _MOST_TOGETHER))
 
     def _saturating_requests(self, facts: CandidateFacts) -> int | None:
         """Enough to fill the batch several times, where the workload can have more."""

@@ -51,9 +51,8 @@ def candidate_row(one: Rented, found: Found, settings: CapacitySettings, swept: 
     at = one.at_rate or sized.at_knee
     seen = at.outcome.facts if at is not None and at.outcome.status == "ok" else {}
     knee = _knee_rps(one)
-    rate = found.rate_rps if one.at_rate is not None else None
-    rate = rate if rate is not None else (at.ask.rate_rps if at is not None else None)
-    replicas = one.replicas if one.replicas is not None else None
+    served = found.rate_rps if found.rate_rps is not None and status in ("ok", "over_budget") else knee
+    replicas = one.replicas
     changes = facts.candidate.changes
     return {
         "candidate": facts.candidate.name,
@@ -64,7 +63,7 @@ def candidate_row(one: Rented, found: Found, settings: CapacitySettings, swept: 
         "replicas": replicas,
         "gpus": one.gpus if facts.built else None,
         "usd_per_hour": one.usd_per_hour if facts.built else None,
-        **_costs(one, facts, rate, at),
+        **_costs(one, served),
         "knee_rps": knee,
         "knee_rps_per_replica": sized.knee_rps_per_replica,
         "max_rps": sized.stable_rps(replicas or 1),
@@ -75,7 +74,7 @@ def candidate_row(one: Rented, found: Found, settings: CapacitySettings, swept: 
         "limit_text": _limit_text(one, settings),
         "headroom_rps": None if knee is None or found.rate_rps is None else knee - found.rate_rps,
         "tokens_per_s_per_user": _per_user(seen),
-        "tokens_per_s_per_gpu": _per_gpu(one, at),
+        "tokens_per_s_per_gpu": _per_gpu(one, served),
         **{name: seen.get(name) for name in limited_metrics(slo)},
         **(
             facts.memory()
@@ -102,6 +101,8 @@ def status_of(one: Rented, found: Found, settings: CapacitySettings) -> tuple[st
         missed = one.at_rate.missed(settings) if one.at_rate is not None else []
         text = "; ".join(missed) or f"it serves {sized.knee_rps or 0.0:.4g} of {rate:.4g} req/s"
         return "too_slow", text
+    if budget is not None and price is None:
+        return "over_budget", "its price is not known: state capacity.usd_per_gpu_hour"
     if budget is not None and price is not None and price > budget:
         return "over_budget", f"{price:,.2f} USD/h, and the budget is {budget:,.2f}"
     return "ok", None
@@ -156,17 +157,22 @@ def _hardware(facts: CandidateFacts) -> Row:
     }
 
 
-def _costs(one: Rented, facts: CandidateFacts, rate: float | None, at: Answered | None) -> Row:
+def _tokens_per_s(one: Rented, rate_rps: float) -> tuple[float, float]:
+    """(prompt and output, output alone) tokens a second at a steady rate, which counts a session once."""
+    assert one.sized.facts.built is not None
+    workload = one.sized.facts.built.workload
+    requests_per_s = rate_rps * len(workload) / max(1, int((workload.after < 0).sum()))
+    output = requests_per_s * float(workload.output_tokens.mean())
+    return output + requests_per_s * float(workload.prompt_tokens.mean()), output
+
+
+def _costs(one: Rented, rate_rps: float | None) -> Row:
     """Dollars for a million tokens at the steady rate: price / (rate * tokens of a request)."""
-    price = one.usd_per_hour if at is None else facts.usd_per_hour(at.ask.replicas)
-    if price is None or rate is None or facts.built is None:
+    price = one.usd_per_hour
+    if price is None or not rate_rps or one.sized.facts.built is None:
         return {"usd_per_million_tokens": None, "usd_per_million_output_tokens": None}
-    workload = facts.built.workload
-    heads = float((workload.after < 0).sum()) / len(workload)
-    per_s = rate / heads
-    output = per_s * float(workload.output_tokens.mean()) * SECONDS_PER_HOUR / 1e6
-    total = output + per_s * float(workload.prompt_tokens.mean()) * SECONDS_PER_HOUR / 1e6
-    return {"usd_per_million_tokens": price / total, "usd_per_million_output_tokens": price / output}
+    every, output = (tokens * SECONDS_PER_HOUR / 1e6 for tokens in _tokens_per_s(one, rate_rps))
+    return {"usd_per_million_tokens": price / every, "usd_per_million_output_tokens": price / output}
 
 
 def _per_user(seen: Row) -> float | None:
@@ -174,11 +180,11 @@ def _per_user(seen: Row) -> float | None:
     return 1000.0 / median if median else None
 
 
-def _per_gpu(one: Rented, at: Answered | None) -> float | None:
-    if at is None or at.outcome.status != "ok":
+def _per_gpu(one: Rented, rate_rps: float | None) -> float | None:
+    """Output tokens a second and GPU at the steady rate."""
+    if one.gpus is None or not rate_rps:
         return None
-    gpus = at.ask.replicas * one.sized.facts.gpus_per_replica
-    return float(at.outcome.facts["output_throughput"]) / gpus
+    return _tokens_per_s(one, rate_rps)[1] / one.gpus
 
 
 def _limit_text(one: Rented, settings: CapacitySettings) -> str | None:

@@ -89,7 +89,9 @@ def _nearest(found: Found, rows: list[Row]) -> str:
 def missing(found: Found, rows: list[Row], settings: CapacitySettings) -> list[str]:
     """What would be needed, one line each."""
     lines = []
-    over = [row for row in rows if row["status"] == "over_budget"]
+    over = [row for row in rows if row["status"] == "over_budget" and row["usd_per_hour"] is not None]
+    if any(row["status"] == "over_budget" and row["usd_per_hour"] is None for row in rows):
+        lines.append("prices: state capacity.usd_per_gpu_hour for the GPUs that have none")
     if over:
         least = min(over, key=lambda row: row["usd_per_hour"])
         lines.append(f"a budget of {least['usd_per_hour']:,.2f} USD/h ({least['candidate']} x {least['replicas']})")
