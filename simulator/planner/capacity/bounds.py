@@ -9,7 +9,9 @@ Both are true bounds, so that what they rule out need not be simulated:
 
       rate <= 1 / mean over requests of ((prompt + output - 1) * step(T)/T + per_context * sum of contexts).
 
-Where prompts share what a prefix cache may hold, prompts count as free, and floors of the first token do not hold.
+Both are of the requests that are served: what the KV pool, the context or the token budget turns away counts in
+neither. Where prompts share what a prefix cache may hold, prompts count as free, and floors of the first token do not
+hold.
 """
 
 from __future__ import annotations
@@ -18,8 +20,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simulator.allocators.content import TokenContent
+from simulator.allocators.pools import make_cache
 from simulator.deployment import Deployment
 from simulator.metrics_requests import FloatColumn, statistics
+from simulator.request import Request
+from simulator.schedulers.servable import Servable
 from simulator.step_time.base import Batch, StepTimeModel
 from workloads.workload import PS_PER_S, Workload
 
@@ -42,33 +48,58 @@ class Bounds:
 
 
 def bounds_of(deployment: Deployment, workload: Workload) -> Bounds:
-    """Bounds of one replica of a deployment."""
+    """Bounds of one replica of a deployment. Raises KvplanError where its pool holds nothing."""
     step_time = deployment.step_time
     if step_time is None or workload.sequences is not None or hasattr(step_time, "stages"):
         return Bounds(None, {})
     shared = workload.segments is not None and deployment.engine.enable_prefix_caching
-    lengths = _Lengths.of(workload, deployment.engine.max_model_len)
+    lengths = _Lengths.of(workload, deployment)
     if not len(lengths.prompt):
         return Bounds(None, {})
-    budget = max(1, deployment.engine.max_num_batched_tokens)
+    budget = _most_tokens(deployment, lengths)
     floors = {} if shared else _floors(step_time, lengths, budget)
     return Bounds(_ceiling_rps(step_time, lengths, budget, free_prompts=shared), floors)
 
 
 @dataclass(frozen=True)
 class _Lengths:
-    """Of the requests that the context takes."""
+    """Of the requests that are served.
+
+    Attributes:
+        arrivals: how many requests that follow no other arrive, for each one that is served.
+    """
 
     prompt: np.ndarray
     output: np.ndarray
-    heads: float
+    arrivals: float
 
     @classmethod
-    def of(cls, workload: Workload, max_model_len: int) -> _Lengths:
-        short = workload.prompt_tokens < max_model_len
-        prompt, output = workload.prompt_tokens[short], workload.output_tokens[short]
-        heads = float((workload.after < 0).sum()) / max(1, len(workload))
-        return cls(prompt, np.minimum(output, max_model_len - prompt), heads)
+    def of(cls, workload: Workload, deployment: Deployment) -> _Lengths:
+        served = _served(workload, deployment)
+        prompt, output = workload.prompt_tokens[served], workload.output_tokens[served]
+        arrivals = float((workload.after < 0).sum()) / max(1, int(served.sum()))
+        return cls(prompt, np.minimum(output, deployment.engine.max_model_len - prompt), arrivals)
+
+
+def _served(workload: Workload, deployment: Deployment) -> np.ndarray:
+    """Which rows a replica does not turn away, by its own rule."""
+    engine = deployment.engine
+    servable = Servable(engine, make_cache(deployment.pool, engine, TokenContent(workload)))
+    served = workload.prompt_tokens < engine.max_model_len
+    output = np.minimum(workload.output_tokens, engine.max_model_len - workload.prompt_tokens)
+    unsure = served & (workload.prompt_tokens + output - 1 > servable.surely_tokens)
+    for row in np.nonzero(unsure)[0].tolist():
+        request = Request(row, 0, int(workload.prompt_tokens[row]), int(output[row]))
+        served[row] = servable.reason_against(request) is None
+    return served
+
+
+def _most_tokens(deployment: Deployment, lengths: _Lengths) -> int:
+    """Rows that a step can have: vLLM v1's budget holds for all of them, others' for prompts, or not for the first."""
+    engine = deployment.engine
+    if engine.policy.kind == "vllm-v1":
+        return max(1, engine.max_num_batched_tokens)
+    return max(engine.max_num_batched_tokens, int(lengths.prompt.max())) + engine.max_num_seqs
 
 
 def _ceiling_rps(step_time: StepTimeModel, lengths: _Lengths, budget: int, *, free_prompts: bool) -> float | None:
@@ -79,7 +110,7 @@ def _ceiling_rps(step_time: StepTimeModel, lengths: _Lengths, budget: int, *, fr
     rows = (0.0 if free_prompts else prompt) + output - 1.0
     contexts = (output - 1.0) * prompt + output * (output - 1.0) / 2.0
     work_ps = float((rows * (full / budget) + contexts * per_context_ps).mean())
-    return lengths.heads * PS_PER_S / (work_ps * _SLACK) if work_ps > 0 else None
+    return lengths.arrivals * PS_PER_S / (work_ps * _SLACK) if work_ps > 0 else None
 
 
 def _floors(step_time: StepTimeModel, lengths: _Lengths, budget: int) -> dict[str, float]:

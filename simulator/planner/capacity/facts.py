@@ -76,10 +76,10 @@ def _facts(candidate: Candidate, patches: Patches, settings: CapacitySettings) -
     try:
         scenario = patches.bound(candidate, candidate.replicas or 1, None, patches.requests)
         built = build(scenario)
+        bounds = bounds_of(built.deployment, built.workload)
     except (KvplanError, WorkloadError) as error:
         return CandidateFacts(candidate, status_of(error), one_line(str(error)))
     deployment = built.deployment
-    bounds = bounds_of(deployment, built.workload)
     too_many = _more_than_allowed(built, settings)
     reason = too_many or _beyond_reach(bounds, built)
     status = "does_not_fit" if too_many else "slo_unreachable" if reason else "ok"
