@@ -204,16 +204,7 @@ def _synchronous(settings: ScenarioSettings) -> EngineSettings:
 
 
 def _parallelism(settings: ScenarioSettings) -> Parallelism:
-    """How the GPUs are used. Raises InputError: data-parallel attention, which is not simulated."""
     asked = settings.parallelism
-    if asked.data_parallel_size not in (None, 1):
-        size = asked.data_parallel_size
-        raise InputError(
-            f"data_parallel_size {size} (attention replicated, experts shared out over all ranks) is not simulated",
-            where="parallelism.data_parallel_size",
-            remedy=f"set tensor_parallel_size: {size * asked.tensor_parallel_size} with enable_expert_parallel: true "
-            f"(attention is split too), or replicas: {size * asked.replicas} (each holds all experts)",
-        )
     return Parallelism(
         asked.tensor_parallel_size,
         asked.pipeline_parallel_size,

@@ -128,10 +128,29 @@ def read_aliases(document: Document) -> list[str]:
         if isinstance(engine["enable_prefix_caching"], bool):
             engine["enable_prefix_caching"] = not engine["enable_prefix_caching"]
         notes.append("engine.disable_radix_cache (SGLang's name) is read as the opposite of enable_prefix_caching")
+    _refuse_data_parallel_attention(document)
     for name, ours in PARALLEL_ALIASES.items():
         if _rename(document, ("parallelism", name), ours):
             notes.append(f"parallelism.{name} is read as {ours}")
     return notes
+
+
+def _refuse_data_parallel_attention(document: Document) -> None:
+    """Replicas that share the experts out among them (vLLM: data_parallel_size with expert parallelism)."""
+    table = document.data.get("parallelism")
+    if not isinstance(table, dict) or table.get("enable_expert_parallel") is not True:
+        return
+    for name in ("dp", "data_parallel_size"):
+        size = table.get(name, 1)
+        if isinstance(size, int) and size > 1:
+            ranks = size * next((table[key] for key in ("tensor_parallel_size", "tp_size", "tp") if key in table), 1)
+            raise InputError(
+                f"parallelism.{name} with enable_expert_parallel (every rank has the whole attention, the experts are "
+                "shared out over all of them) is not simulated",
+                where=document.key_place(("parallelism", name)),
+                remedy=f"write tensor_parallel_size: {ranks} with enable_expert_parallel: true, which splits attention "
+                f"too, or replicas: {size} without it, each of which holds all experts",
+            )
 
 
 def _rename(document: Document, steps: tuple[str, str], ours: str) -> bool:

@@ -10,6 +10,7 @@ from annotated_types import Ge, Gt, Le, MinLen
 from simulator.capacity_settings import CapacitySettings
 from simulator.disaggregation_settings import DisaggregationSettings
 from simulator.engine_settings import Count, EngineSettings
+from simulator.fleet_settings import FleetSettings
 from simulator.step_time.config import RooflineConfig, StepTimeConfig
 from workloads.config import WorkloadConfig
 
@@ -41,7 +42,6 @@ class ParallelismSettings:
     pipeline_parallel_size: Count = 1
     replicas: Annotated[int, Ge(1), Le(10_000)] = 1  # each is simulated
     enable_expert_parallel: bool | None = None  # left out of what is written down, as false is the default
-    data_parallel_size: Count | None = None  # known, to say what works instead of it
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ class ScenarioSettings:
         mode: ``serve`` simulates; ``admission`` only places requests at their final length, without a clock.
         model: a catalogue name, a ``config.json`` or its folder, or the keys of a ``config.json`` inline.
         gpu: a catalogue name or inline numbers; not needed where neither memory nor step time asks for it.
+        fleet: groups of replicas that differ, failures, starts and stops, an autoscaler.
         disaggregation: two pools of replicas instead of one, for prompts and for answers.
         slo: metric (``ttft_ms``, ``tpot_ms``, ...) to statistic (``p99``, ``mean``, ...) to limit.
         warmup_s: latency statistics leave out what arrived in this first time.
@@ -86,6 +87,7 @@ class ScenarioSettings:
     parallelism: ParallelismSettings = field(default_factory=ParallelismSettings)
     engine: EngineSettings = field(default_factory=EngineSettings)
     router: str = "round_robin"
+    fleet: FleetSettings | None = None
     disaggregation: DisaggregationSettings | None = None
     step_time: StepTimeConfig = field(default_factory=RooflineConfig)
     slo: Slo = field(default_factory=dict)

@@ -242,6 +242,7 @@ def request_from_options(
     gpu: str | None = None,
     tensor_parallel_size: int = 1,
     pipeline_parallel_size: int = 1,
+    enable_expert_parallel: bool = False,
     **settings: Any,
 ) -> SizeRequest:
     """A SizeRequest from the options of `kvplan size` (``settings``: fields of MemorySettings; None = default)."""
@@ -250,4 +251,7 @@ def request_from_options(
     if unknown:
         raise InputError(f"{unknown[0]} is not an option of size", remedy=f"options: {', '.join(sorted(known))}")
     given = {key: value for key, value in settings.items() if value is not None}
-    return SizeRequest(model, gpu, Parallelism(tensor_parallel_size, pipeline_parallel_size), MemorySettings(**given))
+    parallelism = Parallelism(
+        tensor_parallel_size, pipeline_parallel_size, enable_expert_parallel=enable_expert_parallel
+    )
+    return SizeRequest(model, gpu, parallelism, MemorySettings(**given))

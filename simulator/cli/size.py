@@ -14,6 +14,9 @@ def size(
     gpu: Annotated[str | None, typer.Option(help="A catalogue name; without it, only tokens and weights.")] = None,
     tensor_parallel_size: Annotated[int, typer.Option(min=1, help="GPUs that share each layer.")] = 1,
     pipeline_parallel_size: Annotated[int, typer.Option(min=1, help="Stages that share the layers.")] = 1,
+    enable_expert_parallel: Annotated[
+        bool, typer.Option("--enable-expert-parallel", help="Ranks hold whole experts instead of a slice of each.")
+    ] = False,
     gpu_memory_utilization: Annotated[float | None, typer.Option(help="The engine's memory fraction.")] = None,
     max_model_len: Annotated[int | None, typer.Option(min=1, help="Context, tokens.")] = None,
     max_num_batched_tokens: Annotated[int | None, typer.Option(min=1, help="Token budget of a step.")] = None,
@@ -38,6 +41,7 @@ def size(
                 gpu=gpu,
                 tensor_parallel_size=tensor_parallel_size,
                 pipeline_parallel_size=pipeline_parallel_size,
+                enable_expert_parallel=enable_expert_parallel,
                 gpu_memory_utilization=gpu_memory_utilization,
                 max_model_len=max_model_len,
                 max_num_batched_tokens=max_num_batched_tokens,

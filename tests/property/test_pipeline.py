@@ -24,7 +24,7 @@ from tests.expand import steps_of
 from tests.scenarios_random import Case, cases, columns_equal
 
 PS_PER_MS = 1_000_000_000
-LONG = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+SLOW = [HealthCheck.too_slow]
 
 
 class WatchedPrefill(PipelinedPrefill):
@@ -64,7 +64,7 @@ def gaps_of(log: ReplicaLog) -> Counter[int]:
     return +gaps
 
 
-@settings(max_examples=150, **LONG)
+@settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
 @given(cases())
 def test_one_stage_is_an_ordinary_replica(case: Case) -> None:
     case = replace(case, engine=replace(case.engine, async_scheduling=False))
@@ -104,7 +104,7 @@ def pipelines(draw: st.DrawFn) -> PipelinedStepTime:
     )
 
 
-@settings(max_examples=150, **LONG)
+@settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
 @given(cases(), pipelines())
 def test_nobody_is_lost_and_the_log_is_true(case: Case, step_time: PipelinedStepTime) -> None:
     case = replace(case, engine=replace(case.engine, async_scheduling=False))
@@ -141,7 +141,7 @@ def check_rows(replica: ReplicaLog, stages: int) -> None:
     assert len({row["step"] for row in rows}) == len(rows) - facts.part_rows
 
 
-@settings(max_examples=40, **LONG)
+@settings(max_examples=15, deadline=None, suppress_health_check=SLOW)
 @given(cases(), pipelines())
 def test_the_same_run_twice_and_coupled(case: Case, step_time: PipelinedStepTime) -> None:
     """A limit on concurrency that nobody reaches delivers what the inbox knew: the same run."""

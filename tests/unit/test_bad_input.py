@@ -212,7 +212,15 @@ CASES = [
     Bad("efficiency above 1", "{kind: linear, base_ms: 6, per_token_us: 50, per_context_token_ns: 26}",
         "{kind: roofline, memory_efficiency: 1.5}", "16:48", ("memory_efficiency", "at most 1")),
     Bad("heads that do not divide", "replicas: 1", "tensor_parallel_size: 3", "5:37", ("valid sizes: 1, 2, 4",)),
-    Bad("pipeline", "replicas: 1", "pipeline_parallel_size: 2", "5:39", ("not simulated in this version",)),
+    Bad("pipeline of a linear clock", "replicas: 1", "pipeline_parallel_size: 2", "16:19", ("kind: roofline",)),
+    Bad("experts of a dense model", "replicas: 1", "enable_expert_parallel: true", "5:39", ("has no experts",)),
+    Bad("data-parallel attention", "replicas: 1", "tp: 2, data_parallel_size: 4, enable_expert_parallel: true", "5:22",
+        ("tensor_parallel_size: 8 with enable_expert_parallel: true", "replicas: 4 without it")),
+    Bad("a pipeline of another system", place="5:39", words=("preset vllm only",),
+        text=SCENARIO.replace("replicas: 1", "pipeline_parallel_size: 2").replace("preset: vllm", "preset: sglang")),
+    Bad("asynchronous scheduling of a pipeline", place="8:21", words=("set it to false",),
+        text=SCENARIO.replace("replicas: 1", "pipeline_parallel_size: 2").replace(
+            "preset: vllm", "preset: vllm\n  async_scheduling: true")),
     Bad("sliding windows without a clock", "model: llama-3.1-8b", "mode: admission\nmodel: gemma-2-9b", "4:8",
         ("disable_hybrid_kv_cache_manager: true",)),
     Bad("recurrent layers", "llama-3.1-8b", "{model_type: mamba, hidden_size: 64, num_hidden_layers: 2, "

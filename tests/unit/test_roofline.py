@@ -223,7 +223,7 @@ def test_assumptions_name_what_is_a_bound() -> None:
 
 
 def test_what_is_not_modelled_is_refused() -> None:
-    with pytest.raises(InputError, match=r"pipeline_parallel_size is 2.*not modelled yet.*set it to 1"):
+    with pytest.raises(InputError, match=r"pipeline_parallel_size is 2.*no one length.*PipelinedRoofline.*set it to 1"):
         Roofline(llama_8b(), ROUND, Parallelism(1, 2), DEFAULT)
     with pytest.raises(InputError, match=r"no peak FLOP/s for int4.*bf16, fp16, fp8"):
         perfect(compute_dtype="int4")
