@@ -73,8 +73,8 @@ def _look(tried: dict[int, Verdict], index: int) -> Generator[int, Verdict, bool
 
 def _bracket(tried: dict[int, Verdict], top: int, hint: int | None) -> Generator[int, Verdict, tuple[int | None, int]]:
     """(an index that passes, or None; a higher one that fails), in strides that double."""
-    step = _FIRST_STEP if hint is None else 1
-    at = top - step if hint is None else min(hint, top)
+    step, bottom = _FIRST_STEP if hint is None else 1, top - RANGE
+    at = top - step if hint is None else max(bottom, min(hint, top))  # what is found does not depend on the hint
     if (yield from _look(tried, at)):
         if hint is None:
             return at, top + 1
@@ -85,7 +85,7 @@ def _bracket(tried: dict[int, Verdict], top: int, hint: int | None) -> Generator
                 return low, at
             low, step = at, step * 2
         return low, top + 1
-    return (yield from _down(tried, at, step, top - RANGE))
+    return (yield from _down(tried, at, step, bottom))
 
 
 def _down(
