@@ -63,7 +63,7 @@ class CapacityData:
     @cached_property
     def limits(self) -> tuple[Limited, ...]:
         """The limits of the SLO, each column once with its smallest."""
-        return limits_of(self.answer.get("slo"))
+        return limits_of([self.answer.get("slo"), self.answer.get("classes")])
 
     @property
     def rate_rps(self) -> float | None:
@@ -141,6 +141,8 @@ def limits_of(slo: Any) -> tuple[Limited, ...]:
             for one in part:
                 if isinstance(one, Mapping) and {"metric", "stat", "limit"} <= set(one):
                     add(str(one["metric"]), str(one["stat"]), one["limit"])
+                else:
+                    walk(one)
         elif isinstance(part, Mapping):
             for key, value in part.items():
                 if str(key).endswith("_ms") and isinstance(value, Mapping):

@@ -8,12 +8,13 @@ from reports.capacity_sections import (
     headroom_columns,
     headroom_rows,
     knob_rows,
+    limit_sentence,
     other_answers,
     serve_commands,
     slo_words,
     trusted,
 )
-from reports.capacity_table import Table, ranked_table, shortened
+from reports.capacity_table import UNCONFIRMED, Table, ranked_table, shortened
 from reports.markdown import escaped, table_lines
 
 
@@ -49,8 +50,12 @@ def markdown(data: CapacityData, drawings: list[dict[str, str]]) -> str:
 def _ranked(table: Table) -> list[str]:
     """The candidates that serve, then a line for each of those that do not."""
     heads = ["rank", "candidate", *(column.head for column in table.columns)]
-    rows = [[row.rank, row.name, *(cell.text for cell in row.cells)] for row in table.rows]
+    rows = [
+        [row.rank, row.name + UNCONFIRMED * (not row.sure), *(cell.text for cell in row.cells)] for row in table.rows
+    ]
     lines = [*table_lines(heads, rows, 2, [row.best for row in table.rows]), ""] if rows else []
+    if table.footnote:
+        lines += [escaped(table.footnote), ""]
     if table.left_out:
         lines += [f"{table.left_out} more serve; they are in `candidates.csv`.", ""]
     if table.refused:
@@ -62,11 +67,11 @@ def _ranked(table: Table) -> list[str]:
 
 
 def _why(data: CapacityData) -> list[str]:
-    text, knobs = (data.answer.get("limits") or {}).get("text"), knob_rows(data.answer)
+    text, knobs = limit_sentence(data.answer), knob_rows(data.answer)
     if not text and not knobs:
         return []
     lines = ["## Why", ""]
-    lines += [escaped(str(text)), ""] if text else []
+    lines += [escaped(text), ""] if text else []
     return [*lines, *table_lines(KNOB_COLUMNS, knobs, 1), ""] if knobs else lines
 
 

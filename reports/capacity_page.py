@@ -7,13 +7,14 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from reports.capacity_data import CapacityData, read_capacity, serves
+from reports.capacity_data import CapacityData, Row, read_capacity, serves
 from reports.capacity_markdown import markdown
 from reports.capacity_sections import (
     KNOB_COLUMNS,
     headroom_columns,
     headroom_rows,
     knob_rows,
+    limit_sentence,
     memory_table,
     other_answers,
     searched,
@@ -77,7 +78,6 @@ def _render(data: CapacityData, drawings: list[dict[str, str]]) -> str:
     whole = ranked_table(data.rows, data.answer, data.limits, _telling(data))
     table = shortened(whole)
     heads = headroom_columns(data.limits)
-    limits = data.answer.get("limits") or {}
     names, memory = memory_table(data)
     share = data.answer.get("goodput_share")
     values: dict[str, Any] = {
@@ -90,7 +90,7 @@ def _render(data: CapacityData, drawings: list[dict[str, str]]) -> str:
         "missing": data.sentences("missing"),
         "notes": data.sentences("notes"),
         "others": other_answers(data),
-        "limit_text": str(limits.get("text") or ""),
+        "limit_text": limit_sentence(data.answer),
         "winner": data.winner["candidate"] if data.winner else "",
         "knobs": knob_rows(data.answer),
         "knob_columns": KNOB_COLUMNS,
@@ -131,7 +131,13 @@ def caption(data: CapacityData) -> str:
 def at_rate(data: CapacityData) -> str:
     """At which load latencies and costs of the table are."""
     load = f"the asked rate of {short(data.rate_rps)} requests/s" if data.rate_rps else "the knee"
-    return f"Latencies, tokens/s and costs per token in the table are those at {load}."
+    guessed = " of those marked ~ at the knee of one replica" if any(not _sure(row) for row in data.serving) else ""
+    but = f", latencies and tokens/s per user{guessed}" if guessed and data.rate_rps else ""
+    return f"Latencies, tokens/s and costs per token in the table are those at {load}{but}."
+
+
+def _sure(row: Row) -> bool:
+    return row.get("confirmed") is not False
 
 
 def _telling(data: CapacityData) -> tuple[str, ...]:

@@ -8,12 +8,33 @@ from typing import Any
 from reports.capacity_data import LATENCY_WORDS, CapacityData, Limited, Row, limits_of, row_of
 from reports.capacity_table import money
 from reports.numbers import GIB, MISSING, fixed, milliseconds, percent, short, whole
+from reports.tables import limit_name
 
-KNOB_COLUMNS = ("change", "knee (req/s)", "gain", "KV pool (GiB per GPU)", "activations (GiB per GPU)", "to know")
+KNOB_COLUMNS = (
+    *("change", "knee of one replica (req/s)", "gain", "gain per GPU", "KV pool (GiB/GPU)"),
+    *("activations (GiB/GPU)", "weights (GiB/GPU)", "to know"),
+)
 MEMORY_COLUMNS = 5
 """Candidates beside each other in the table of memory."""
 
-NO_CHANGE = "0"
+LEAST_GIB = 0.005
+"""A smaller change of memory is none."""
+
+PRICES = (
+    ("pool_gib_change", "KV pool"),
+    ("activation_gib_change", "activations"),
+    ("weight_gib_change", "weights"),
+)
+
+
+def limit_sentence(answer: Row) -> str:
+    """``Beyond the knee KV memory binds: at 12.5 req/s: p99 of TTFT is ...``; empty where nothing is known to bind."""
+    limits = answer.get("limits") or {}
+    limit, text = limits.get("binding_limit"), str(limits.get("text") or "")
+    if not limit:
+        return text
+    words = "the latency of the steps alone" if limit == "arrivals" else limit_name(str(limit))
+    return f"Beyond the knee {words} binds: {text}" if text else f"Beyond the knee {words} binds."
 
 
 def knob_rows(answer: Row) -> list[list[str]]:
@@ -23,8 +44,8 @@ def knob_rows(answer: Row) -> list[list[str]]:
             str(knob.get("change") or MISSING),
             short(knob.get("knee_rps")),
             gain_text(knob_gain(answer, knob)),
-            signed_gib(knob.get("pool_gib_change")),
-            signed_gib(knob.get("activation_gib_change")),
+            gain_text(knob.get("knee_gain_per_gpu")),
+            *(signed_gib(knob.get(key)) for key, _ in PRICES),
             str(knob.get("note") or ""),
         ]
         for knob in _knobs(answer)
@@ -32,13 +53,14 @@ def knob_rows(answer: Row) -> list[list[str]]:
 
 
 def knob_sentences(answer: Row) -> list[str]:
-    """``engine.kv_cache_dtype: fp8: knee 25.5 req/s (+12 %), KV pool +0 GiB per GPU; changes what the model ...``."""
+    """``engine.kv_cache_dtype: fp8: a replica's knee 25.5 req/s (+12 %), KV pool +6.5 GiB per GPU; NOTE``."""
     out = []
     for knob in _knobs(answer):
-        words = f"{knob.get('change')}: knee {short(knob.get('knee_rps'))} req/s ({gain_text(knob_gain(answer, knob))})"
-        for key, name in (("pool_gib_change", "KV pool"), ("activation_gib_change", "activations")):
-            if knob.get(key):
-                words += f", {name} {signed_gib(knob[key])} GiB per GPU"
+        gain, each = gain_text(knob_gain(answer, knob)), gain_text(knob.get("knee_gain_per_gpu"))
+        per_gpu = "" if each in (gain, MISSING) else f", {each} per GPU"
+        words = f"{knob.get('change')}: a replica's knee {short(knob.get('knee_rps'))} req/s ({gain}{per_gpu})"
+        parts = [f"{name} {signed_gib(knob[key])}" for key, name in PRICES if abs(knob.get(key) or 0.0) >= LEAST_GIB]
+        words += f"; {', '.join(parts)} GiB per GPU" if parts else ""
         out.append(words + (f"; {knob['note']}" if knob.get("note") else ""))
     return out
 
@@ -48,7 +70,7 @@ def knob_gain(answer: Row, knob: Mapping[str, Any]) -> float | None:
     gain = knob.get("knee_gain")
     if gain is not None:
         return float(gain)
-    base, knee = (answer.get("winner") or {}).get("knee_rps"), knob.get("knee_rps")
+    base, knee = (answer.get("winner") or {}).get("knee_rps_per_replica"), knob.get("knee_rps")
     return knee / base - 1 if knee is not None and base else None
 
 
@@ -56,14 +78,16 @@ def gain_text(gain: float | None) -> str:
     """``+12 %``, ``-3 %``, ``none``."""
     if gain is None:
         return MISSING
-    return "none" if abs(gain) < 0.0005 else f"{gain * 100:+.3g} %"
+    if abs(gain) < 0.0005:
+        return "none"
+    return f"{gain * 100:+.1f} %" if abs(gain) < 0.1 else f"{gain * 100:+.0f} %"
 
 
 def signed_gib(value: float | None) -> str:
     """``+1.29``, ``-1.29``, ``0``."""
     if value is None:
         return MISSING
-    return NO_CHANGE if abs(value) < 0.005 else f"{value:+,.2f}"
+    return "0" if abs(value) < LEAST_GIB else f"{value:+,.2f}"
 
 
 def headroom_columns(limits: tuple[Limited, ...]) -> list[str]:
@@ -86,7 +110,7 @@ def headroom_rows(answer: Row, limits: tuple[Limited, ...]) -> list[list[str]]:
 
 def headroom_sentences(answer: Row) -> list[str]:
     """``+20 % (24 req/s): within the SLO, p99 TTFT 312 ms``; what is missed names the replicas that would do."""
-    limits, out = limits_of(answer.get("slo")), []
+    limits, out = limits_of([answer.get("slo"), answer.get("classes")]), []
     for step in answer.get("headroom") or []:
         words = f"{more_text(step.get('at'))} ({short(step.get('rate_rps'))} req/s): "
         if step.get("passed"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,18 @@ FEW_ROWS = 24
 """Up to here the first table holds every candidate."""
 
 REFUSED_ROWS = 8
-LONGEST_REASON = 240
+LONGEST_REASON = 160
+PLACE = re.compile(r"^\S+:\d+:\d+: (gpu: )?")
+"""In a scenario file; the reason says what is wrong without it."""
+
+REMEDY = " (what would work"
+UNCONFIRMED = " ~"
+SURE_WORDS = (
+    "~: not simulated whole, for it cannot be cheaper than the answer; its size is that of one replica's knee, and its "
+    "latencies and tokens/s per user are those at that knee."
+)
+USUAL = (Limited("p99_ttft_ms", 0.0), Limited("p99_tpot_ms", 0.0))
+"""Latencies that are shown where none is limited."""
 STATUS_WORDS = {
     "does_not_fit": "does not fit",
     "slo_unreachable": "misses the SLO",
@@ -50,22 +62,27 @@ class Cell:
 
 @dataclass(frozen=True)
 class TableRow:
-    """A candidate that serves: its rank, as a number too, and the cells of ``Table.columns``."""
+    """A candidate that serves: its rank, as a number too, and the cells of ``Table.columns``.
+
+    ``sure``: the deployment was simulated whole, not sized by one replica's knee.
+    """
 
     rank: str
     order: int
     name: str
     cells: list[Cell]
     best: bool
+    sure: bool
 
 
 @dataclass(frozen=True)
 class Refused:
-    """A candidate that does not serve, and why, on one line."""
+    """A candidate that does not serve, and why: on one line, and in full."""
 
     rank: str
     name: str
     why: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -77,6 +94,11 @@ class Table:
     refused: list[Refused]
     left_out: int = 0
     refused_left_out: int = 0
+
+    @property
+    def footnote(self) -> str:
+        """What the sign behind a name means; empty where no name has it."""
+        return "" if all(row.sure for row in self.rows) else SURE_WORDS
 
 
 def ranked_table(rows: list[Row], answer: Row, limits: tuple[Limited, ...], swept: tuple[str, ...] = ()) -> Table:
@@ -93,9 +115,18 @@ def ranked_table(rows: list[Row], answer: Row, limits: tuple[Limited, ...], swep
         order = place + 1 if row.get("rank") is None else int(row["rank"])
         if serves(row):
             cells = [Cell(_text(column, row), column.value(row)) for column in columns]
-            good.append(TableRow(whole(order), order, row["candidate"], cells, row["candidate"] == winner))
+            good.append(
+                TableRow(
+                    whole(order),
+                    order,
+                    row["candidate"],
+                    cells,
+                    row["candidate"] == winner,
+                    row.get("confirmed") is not False,
+                )
+            )
         else:
-            refused.append(Refused(whole(order), row["candidate"], why_not(row)))
+            refused.append(Refused(whole(order), row["candidate"], why_not(row), str(row.get("reason") or "")))
     return Table(columns, good, refused)
 
 
@@ -114,8 +145,10 @@ def why_not(row: Row, longest: int = LONGEST_REASON) -> str:
     """Why a candidate does not serve, on one line: ``does not fit: the weights take ...``."""
     status = str(row.get("status") or "failed")
     words = STATUS_WORDS.get(status, "does not serve the rate" if status == "ok" else status)
-    reason = " ".join(str(row.get("reason") or "").split())
+    reason = PLACE.sub("", " ".join(str(row.get("reason") or "").split()))
     text = f"{words}: {reason}" if reason and not reason.lower().startswith(words) else reason or words
+    if len(text) > longest:
+        text = text.split(REMEDY)[0]
     return text if len(text) <= longest else text[: longest - 3].rsplit(" ", 1)[0] + " ..."
 
 
@@ -135,15 +168,20 @@ def _columns(answer: Row, limits: tuple[Limited, ...], swept: tuple[str, ...]) -
     ]
     if rate:
         columns.append(Column("to spare", "to spare", lambda row: _share(row.get("headroom_rps"), rate), _spare))
-    for limit in limits:
+    for limit in limits or USUAL:
         columns.append(Column(f"{limit.label} (ms)", f"{limit.label} ms", _key(limit.column), short))
     return [
         *columns,
         Column("tokens/s per user", "tok/s /user", _key("tokens_per_s_per_user"), short),
         Column("tokens/s per GPU", "tok/s /GPU", _key("tokens_per_s_per_gpu"), short),
         Column("KV pool (GiB/GPU)", "KV GiB /GPU", _key("kv_pool_gib_per_gpu"), short),
-        Column("binding limit", "binds", _key("binding_limit"), limit_name, words=True),
+        Column("binding limit", "binds", _key("binding_limit"), limit_words, words=True),
     ]
+
+
+def limit_words(limit: str) -> str:
+    """What binds a deployment at its knee; where nobody waits to be admitted it is the latency of the steps alone."""
+    return "latency" if limit == "arrivals" else limit_name(limit)
 
 
 def money(value: float | None) -> str:

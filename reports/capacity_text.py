@@ -6,8 +6,8 @@ import textwrap
 from typing import Any
 
 from reports.capacity_data import Row, limits_of
-from reports.capacity_sections import headroom_sentences, knob_sentences
-from reports.capacity_table import Table, ranked_table, shortened
+from reports.capacity_sections import headroom_sentences, knob_sentences, limit_sentence
+from reports.capacity_table import UNCONFIRMED, Table, ranked_table, shortened
 
 TEXT_WIDTH = 100
 LONGEST_WHY = 110
@@ -23,9 +23,9 @@ def capacity_text(answer: dict[str, Any], rows: list[Row]) -> str:
     sentences = [str(sentence) for sentence in answer.get("sentences") or []]
     if sentences:
         lines += [*textwrap.wrap(" ".join(sentences), TEXT_WIDTH), ""]
-    lines += _table(shortened(ranked_table(rows, answer, limits_of(answer.get("slo")))))
-    limits = answer.get("limits") or {}
-    lines += _section("Why", [str(limits["text"])] if limits.get("text") else [])
+    lines += _table(shortened(ranked_table(rows, answer, limits_of([answer.get("slo"), answer.get("classes")]))))
+    why = limit_sentence(answer)
+    lines += _section("Why", [why] if why else [])
     lines += _section("What would move the limit", knob_sentences(answer))
     lines += _section("More load", headroom_sentences(answer))
     lines += _section("What is missing", [str(sentence) for sentence in answer.get("missing") or []])
@@ -53,6 +53,7 @@ def _section(title: str, sentences: list[str]) -> list[str]:
 
 def _table(table: Table) -> list[str]:
     lines = _aligned(table) if table.rows else []
+    lines += textwrap.wrap(table.footnote, TEXT_WIDTH)
     if table.left_out:
         lines.append(f"... and {table.left_out} more candidates in candidates.csv")
     if table.refused:
@@ -71,7 +72,14 @@ def _aligned(table: Table) -> list[str]:
     ]
     heads = [("", ""), ("", "candidate"), *(_head(table.columns[place].brief) for place in kept)]
     cells = [[head[0] for head in heads], [head[1] for head in heads]]
-    cells += [[row.rank, row.name + MARK * row.best, *(row.cells[place].text for place in kept)] for row in table.rows]
+    cells += [
+        [
+            row.rank,
+            row.name + MARK * row.best + UNCONFIRMED * (not row.sure),
+            *(row.cells[place].text for place in kept),
+        ]
+        for row in table.rows
+    ]
     left = [False, True, *(table.columns[place].words for place in kept)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(left))]
     lines = [

@@ -13,6 +13,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 INK = "#010203"
@@ -76,6 +77,15 @@ def line(index: int) -> dict[str, Any]:
     colour, _ = LINES[index % len(LINES)]
     _, dash = LINES[(index + index // len(LINES)) % len(LINES)]
     return {"color": colour, "linestyle": dash, "linewidth": 1.8}
+
+
+def log_scale(scale: Callable[..., Any], axis: Axis) -> None:
+    """Makes an axis logarithmic (``scale``: its ``set_xscale`` or ``set_yscale``), with ticks at 1, 2 and 5."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    scale("log")
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_minor_locator(NullLocator())
 
 
 def _finished(text: str, name: str, title: str, alt_text: str) -> str:

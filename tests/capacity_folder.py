@@ -258,18 +258,18 @@ def _headroom(winner: Row | None, rate_rps: float | None) -> list[Row]:
 def _limits(winner: Row | None) -> Row | None:
     if winner is None:
         return None
-    knee = winner["knee_rps"]
+    knee = winner["knee_rps_per_replica"]
     tried = (
         ("engine.kv_cache_dtype: fp8", 0.12, 0.0, "changes what the model answers"),
         ("engine.max_num_batched_tokens: 16384", 0.03, 1.29, ""),
         ("engine.max_num_seqs: 512", 0.0, 0.0, None),
     )
     knobs = [
-        {"change": change, "knee_rps": (1 + gain) * knee, "knee_gain": gain, "note": note}
-        | {"pool_gib_change": -gib, "activation_gib_change": gib}
+        {"change": change, "knee_rps": (1 + gain) * knee, "knee_gain": gain, "knee_gain_per_gpu": gain, "note": note}
+        | {"pool_gib_change": -gib, "activation_gib_change": gib, "weight_gib_change": 0.0}
         for change, gain, gib, note in tried
     ]
-    return {"binding_limit": "bandwidth", "text": "Steps are as long as reading weights and KV takes.", "knobs": knobs}
+    return {"binding_limit": "bandwidth", "text": "at 7.83 req/s: p99 of TTFT is 477 ms, above 400 ms", "knobs": knobs}
 
 
 def _memory(row: Row) -> list[Row]:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from reports.numbers import plain, short
 from reports.plots.labels import place_labels
-from reports.style import INK, LINES, NARROW_INCHES
+from reports.style import INK, LINES, NARROW_INCHES, log_scale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 Row = dict[str, Any]
@@ -103,11 +104,10 @@ class Pareto:
             if group:
                 x, y = [row[USER] for row in group], [row[column] for row in group]
                 axes.scatter(x, y, s=area, marker=marker, color=colour, label=label, zorder=2)
-        _scale(axes.set_xscale, axes.set_xlim, [row[USER] for row in rows])
-        _scale(axes.set_yscale, axes.set_ylim, [row[column] for row in rows])
+        _scale(axes.set_xscale, axes.xaxis, axes.set_xlim, [row[USER] for row in rows])
+        _scale(axes.set_yscale, axes.yaxis, axes.set_ylim, [row[column] for row in rows])
         for one in (axes.xaxis, axes.yaxis):
             one.set_major_formatter(lambda value, _: plain(value))
-            one.set_minor_formatter(lambda value, _: "")
 
     def _label(self, axes: Axes, column: str, *, less: bool) -> None:
         rows = self._with(column)
@@ -184,10 +184,10 @@ def _positive(value: Any) -> bool:
     return isinstance(value, int | float) and value > 0
 
 
-def _scale(scale: Callable[..., Any], limits: Callable[..., Any], values: list[float]) -> None:
+def _scale(scale: Callable[..., Any], axis: Axis, limits: Callable[..., Any], values: list[float]) -> None:
     low, high = min(values), max(values)
     if high / low > WIDE_RANGE:
-        scale("log")
+        log_scale(scale, axis)
         limits(low / 1.35, high * 1.35)
     else:
         limits(0, 1.15 * high)

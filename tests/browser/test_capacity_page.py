@@ -166,7 +166,7 @@ def test_links_lead_to_what_they_name(browser: Any, large: Path) -> None:
 def test_text_contrasts_with_its_ground(browser: Any, chats: Path, scheme: str) -> None:
     page, _, _ = opened(browser, chats, 1280, 900, scheme)
     places = ("#answer", "#question", "tr.best td", "tr.best .tag", ".refused td", "nav a", "figcaption", "figure svg",
-              "pre.command", "button.copy", "#notes li", ".note")  # fmt: skip
+              "pre.command", "button.copy", "#notes + ul li", ".note")  # fmt: skip
     for selector in places:
         ink = _luminance(page.locator(selector).first.evaluate("e => getComputedStyle(e).color"))
         ground = _luminance(

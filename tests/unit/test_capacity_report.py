@@ -20,14 +20,14 @@ from reports.capacity_page import pictures, write_capacity_report
 from reports.capacity_sections import headroom_sentences, knob_rows, memory_table, other_answers
 from reports.capacity_table import FEW_ROWS, ranked_table, shortened, why_not
 from reports.capacity_text import capacity_text
-from reports.plots.knee import OVERLOAD, Knee
+from reports.plots.knee import OVERLOAD, Knee, Panel, knee
 from reports.plots.labels import place_labels
 from reports.plots.pareto import Pareto, front, pareto
 from simulator.cli import app
 from simulator.errors import InputError
 from tests.capacity_folder import GPUS, chat, many, no_rate, nobody, served, single, write_capacity
 
-FOLDERS = {make.__name__: make for make in (chat, many, nobody, no_rate, single)}
+FOLDERS = {make.__name__: make for make in (chat, nobody, no_rate, single)}
 
 
 @pytest.fixture(scope="module")
@@ -119,14 +119,35 @@ def test_reason_is_one_line_of_bounded_length() -> None:
     assert why_not({"status": "ok", "meets_rate": False, "reason": None}) == "does not serve the rate"
 
 
+def test_places_in_a_file_and_remedies_give_way_to_the_reason() -> None:
+    row = {"status": "does_not_fit", "reason": "/tmp/a b.yaml:17:3: gpu: " + "x" * 150 + " (what would work: fp8)"}
+    assert why_not(row).startswith("does not fit: /tmp/a b.yaml")  # a blank in the name: not sure where it ends
+    row["reason"] = "/tmp/a.yaml:17:3: gpu: " + "x" * 120 + " (what would work: fp8 weights, or fewer tokens)"
+    assert why_not(row) == "does not fit: " + "x" * 120
+
+
+def test_deployments_that_were_not_simulated_whole_are_marked(tmp_path: Path, chats: Path) -> None:
+    rows = [served(GPUS[0]), {**served(GPUS[1]), "confirmed": False}]
+    folder = write_capacity(tmp_path, rows)
+    data = read_capacity(folder)
+    table = ranked_table(data.rows, data.answer, data.limits)
+    assert [row.sure for row in table.rows] == [True, False] and table.footnote.startswith("~: not simulated whole")
+    text = capacity_text(data.answer, data.rows)
+    assert "h200-sxm-141gb tp1 ~" in text and "\n~: not simulated whole" in text
+    page = write_capacity_report(folder).read_text(encoding="utf-8")
+    assert "h200-sxm-141gb tp1 ~" in page and "those marked ~" in page
+    sure = read_capacity(chats)
+    assert ranked_table(sure.rows, sure.answer, sure.limits).footnote == ""
+
+
 def test_first_table_of_many_is_short_and_counts_what_it_leaves_out(tmp_path: Path) -> None:
-    data = read_capacity(many(tmp_path))
+    data = read_capacity(many(tmp_path, 60))
     table = shortened(ranked_table(data.rows, data.answer, data.limits))
-    assert len(table.rows) == FEW_ROWS and table.left_out == 300 - FEW_ROWS
+    assert len(table.rows) == FEW_ROWS and table.left_out == 60 - FEW_ROWS
     page = write_capacity_report(tmp_path).read_text(encoding="utf-8")
     assert page.count('<tr class="best">') == 2  # in the first table and among all
-    assert page.count('scope="row" data-value=') == FEW_ROWS + 300
-    assert f"... and {300 - FEW_ROWS} more candidates in candidates.csv" in capacity_text(data.answer, data.rows)
+    assert page.count('scope="row" data-value=') == FEW_ROWS + 60
+    assert f"... and {60 - FEW_ROWS} more candidates in candidates.csv" in capacity_text(data.answer, data.rows)
 
 
 def test_front_is_what_nobody_beats_in_both() -> None:
@@ -189,19 +210,34 @@ def test_labels_of_points_that_cover_each_other_are_joined() -> None:
     assert [text.get_text() for text in axes.texts] == ["1, 4", "2"]
 
 
-def test_knee_curve_shows_the_winner_first_with_rates_of_one_replica(chats: Path) -> None:
+def test_knee_curve_shows_the_winner_first_with_rates_of_the_whole_deployment(chats: Path) -> None:
     data = read_capacity(chats)
     drawing = next(picture for picture in pictures(data) if isinstance(picture, Knee))
     assert [curve.name for curve in drawing.curves] == [row["candidate"] for row in data.rows[:5]]
     assert [panel.column for panel in drawing.panels] == ["p99_ttft_ms", "p99_tpot_ms"]
     first = drawing.curves[0]
-    rates = [first.rate(probe) for probe in first.probes]
-    assert first.knee_rps is not None
-    assert rates == sorted(rates) and max(rates) <= OVERLOAD * first.knee_rps
-    assert {probe["purpose"] for probe in first.probes} <= {"knee", "confirm", "headroom"}
-    assert drawing.asked_rps == pytest.approx(20 / 3) and drawing.several
-    assert "a100-sxm-80gb tp1: knee at 7.60 requests/s, p99 TTFT from" in drawing.alt_text()
+    assert first.knee_rps == pytest.approx(22.8) and drawing.asked_rps == 20
+    rates = [rate for rate, _ in first.points]
+    assert rates == sorted(rates) and max(rates) <= OVERLOAD * 22.8
+    assert {probe["purpose"] for _, probe in first.points} <= {"knee", "confirm", "headroom"}
+    assert {probe["replicas"] for _, probe in first.points} == {3}  # confirm and headroom are probes of all
+    assert {probe["replicas"] for _, probe in drawing.curves[2].points} == {1}
+    assert "a100-sxm-80gb tp1: knee at 22.8 requests/s, p99 TTFT from" in drawing.alt_text()
     assert "limit 400 ms" in (chats / "plots" / "capacity_knee.svg").read_text(encoding="utf-8")
+
+
+def test_a_deployment_probed_once_is_drawn_by_its_replica() -> None:
+    row = {"candidate": "a", "replicas": 4, "knee_rps": 40.0}
+    probe = {"candidate": "a", "purpose": "knee", "replicas": 1, "passed": True, "p99_ttft_ms": 100.0}
+    probes = [{**probe, "rate_rps": rate} for rate in (5.0, 10.0, 10.3)]
+    probes += [{**probe, "rate_rps": 30.0, "replicas": 4}, {**probe, "rate_rps": 50.0, "replicas": 7}]
+    probes += [{**probe, "rate_rps": None, "purpose": "saturation"}, {**probe, "rate_rps": 9.0, "purpose": "knob"}]
+    drawing = knee([row], probes, [Panel("p99_ttft_ms", "p99 TTFT", 400.0)], 30.0)
+    assert drawing is not None
+    (curve,) = drawing.curves
+    assert [rate for rate, _ in curve.points] == [20.0, 40.0, pytest.approx(41.2)]
+    assert curve.scaled and "its rates times their number: a." in drawing.caption
+    assert knee([row], [], list(drawing.panels), 30.0) is None
 
 
 def test_memory_adds_up_to_what_the_answer_says(chats: Path) -> None:
@@ -216,8 +252,10 @@ def test_memory_adds_up_to_what_the_answer_says(chats: Path) -> None:
 
 def test_knobs_and_headroom_name_gain_and_price(chats: Path) -> None:
     answer = read_capacity(chats).answer
-    assert knob_rows(answer)[1] == ["engine.max_num_batched_tokens: 16384", "23.5", "+3 %", "-1.29", "+1.29", ""]
-    assert knob_rows(answer)[2][2:5] == ["none", "0", "0"]
+    assert knob_rows(answer)[1] == [
+        *("engine.max_num_batched_tokens: 16384", "7.83", "+3.0 %", "+3.0 %", "-1.29", "+1.29", "0", ""),
+    ]
+    assert knob_rows(answer)[2][2:7] == ["none", "none", "0", "0", "0"]
     first, _ = headroom_sentences(answer)
     assert first.startswith("+20 % (24.0 req/s): misses the SLO (p99 of ttft is")
     assert first.endswith("; 4 replicas would do, 7.16 USD/h")
@@ -240,6 +278,7 @@ def test_terminal_says_the_answer_first_and_the_command_last(chats: Path) -> Non
     (best,) = [line for line in lines if " * " in line]
     assert best.split()[:7] == ["1", "a100-sxm-80gb", "tp1", "*", "3", "5.37", "0.0932"]
     assert max(map(len, lines)) < 140
+    assert "  - Beyond the knee bandwidth binds: at 7.83 req/s: p99 of TTFT is 477 ms, above 400 ms" in lines
     order = [lines.index(title) for title in ("Does not serve", "Why", "What would move the limit", "More load")]
     assert order == sorted(order)
 
