@@ -21,6 +21,8 @@ CONFIRMED = 4
 """At least so many are confirmed, for the table."""
 _LEADERS = 3
 HEADROOM = (1.2, 1.5)
+CURVE = (0.25, 0.5, 0.75, 1.1)
+"""Shares of the knee at which the winner is looked at for its curve alone."""
 
 
 @dataclass
@@ -204,18 +206,31 @@ class CapacitySearch:
         sized, replicas = winner.sized, winner.replicas
         base = found.rate_rps or sized.knee_rps
         assert base is not None
-        searches: list[Any] = [self._headroom(planner, sized, replicas, base * factor) for factor in HEADROOM]
-        tries = try_knobs(planner, sized)
-        searches += [search for _, search, _ in tries]
+        searches: dict[Any, Any] = {
+            factor: self._headroom(planner, sized, replicas, base * factor) for factor in HEADROOM
+        }
+        tries = {knob: (search, facts) for knob, search, facts in try_knobs(planner, sized)}
+        searches |= {knob: search for knob, (search, _) in tries.items()}
+        searches["curve"] = self._curve(planner, sized)
         if replicas != sized.replicas:
             hint = max(base, (sized.knee_rps_per_replica or 0.0) * replicas)
-            searches.append(planner.knee_of(sized, replicas, hint, "knee"))
-        results = self.dialogue.hold(searches)
-        for factor, (answered, needed, more) in zip(HEADROOM, results, strict=False):
-            found.headroom.append((factor, answered, needed, more))
-        for (knob, _, _), after in zip(tries, results[len(HEADROOM) :], strict=False):
-            found.knobs.append((knob_row(knob, sized, after), after))
-        winner.whole = results[-1] if replicas != sized.replicas else sized
+            searches["whole"] = planner.knee_of(sized, replicas, hint, "knee")
+        results = dict(zip(searches, self.dialogue.hold(list(searches.values())), strict=True))
+        found.headroom = [(factor, *results[factor]) for factor in HEADROOM]
+        found.knobs = [(knob_row(knob, sized, results[knob]), results[knob]) for knob in tries]
+        sized.answered += results["curve"]
+        winner.whole = results.get("whole", sized)
+
+    def _curve(self, planner: Planner, sized: Sized) -> Any:
+        """More of the winner's curve: below its knee, and one rate beyond."""
+        assert sized.knee_rps is not None
+        curve = []
+        for share in CURVE:
+            rate = planner.grid.rate_rps(planner.grid.highest_at_most(sized.knee_rps * share))
+            if all(found.ask.rate_rps != rate for found in sized.answered):
+                found = yield from planner.look(sized, sized.replicas, rate, "knee")
+                curve.append(found)
+        return curve
 
     def _headroom(self, planner: Planner, sized: Sized, replicas: int, rate: float) -> Any:
         rate = float(f"{rate:.6g}")
