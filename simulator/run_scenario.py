@@ -21,12 +21,14 @@ from simulator.admission import (
     policy_for,
 )
 from simulator.allocators.pools import ContiguousPool
-from simulator.cluster import simulate
+from simulator.cluster import simulate_fleet
 from simulator.deployment import Deployment, build_deployment
 from simulator.disaggregation_pools import DisaggregatedDeployment, build_disaggregated
 from simulator.errors import DoesNotFitError, InputError, KvplanError
 from simulator.expectations import judge_expectations
+from simulator.fleet_deployment import FleetDeployment, build_fleet, routing_warnings
 from simulator.measured import beside_predicted, comparison_warnings
+from simulator.members import Member
 from simulator.memory_budget import MemoryBudget
 from simulator.metrics import MetricsOptions
 from simulator.result import SCHEMA_VERSION, ResultContext, result_dict
@@ -57,6 +59,22 @@ class Built:
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
     pools: DisaggregatedDeployment | None = None
+    fleet: FleetDeployment | None = None
+
+    @property
+    def alike(self) -> bool:
+        """Whether all replicas are of one kind."""
+        return self.pools is None and (self.fleet is None or len(self.fleet.groups) == 1)
+
+    def members(self) -> list[Member]:
+        """The replicas, by number, where there is one pool of them."""
+        if self.fleet is not None:
+            return self.fleet.members()
+        deployment = self.deployment
+        assert deployment.step_time is not None  # only mode admission has none
+        gpus = deployment.parallelism.gpus // deployment.parallelism.replicas
+        member = Member(deployment.engine, deployment.pool, deployment.step_time, gpus=gpus)
+        return [member] * deployment.parallelism.replicas
 
 
 def build(scenario: Scenario) -> Built:
@@ -67,9 +85,17 @@ def build(scenario: Scenario) -> Built:
     """
     try:
         pools = build_disaggregated(scenario.settings) if scenario.settings.disaggregation else None
-        deployment = pools.face if pools else build_deployment(scenario.settings)
+        fleet = build_fleet(scenario.settings) if scenario.settings.fleet else None
+        deployment = pools.face if pools else fleet.face if fleet else build_deployment(scenario.settings)
         workload = scenario_workload(deployment)
-        warnings = [*deployment.warnings, *check_lengths(workload, deployment.engine.max_model_len)]
+        replicas = (
+            sum(own.parallelism.replicas for _, own in fleet.groups) if fleet else deployment.parallelism.replicas
+        )
+        warnings = [
+            *deployment.warnings,
+            *check_lengths(workload, deployment.engine.max_model_len),
+            *routing_warnings(deployment.settings.router, workload, replicas),
+        ]
     except (KvplanError, WorkloadError) as error:
         raise scenario.located(error) from None
     notes = (
@@ -80,7 +106,7 @@ def build(scenario: Scenario) -> Built:
     )
     assumptions = tuple(dict.fromkeys(notes))  # a resolved scenario brings some of them along
     resolved = plain(replace(deployment.settings, assumptions=assumptions))
-    return Built(deployment, workload, resolved, scenario_sha256(resolved), assumptions, tuple(warnings), pools)
+    return Built(deployment, workload, resolved, scenario_sha256(resolved), assumptions, tuple(warnings), pools, fleet)
 
 
 def check_lengths(workload: Workload, max_model_len: int) -> list[str]:
@@ -135,16 +161,14 @@ def run(
 def _simulate(built: Built, stepwise: bool, progress: Progress | None) -> RunLog:
     if built.pools:
         return built.pools.simulate(built.workload, stepwise=stepwise, progress=progress)
-    deployment = built.deployment
-    assert deployment.step_time is not None  # only mode admission has none
-    return simulate(
+    if built.fleet:
+        return built.fleet.simulate(built.workload, stepwise=stepwise, progress=progress)
+    settings = built.deployment.settings
+    return simulate_fleet(
         built.workload,
-        deployment.engine,
-        deployment.pool,
-        deployment.step_time,
-        replicas=deployment.parallelism.replicas,
-        router=deployment.settings.router,
-        seed=deployment.settings.seed,
+        built.members(),
+        router=settings.router,
+        seed=settings.seed,
         stepwise=stepwise,
         progress=progress,
     )
@@ -193,20 +217,23 @@ def result(built: Built, log: RunLog, variant: str | None = None) -> dict[str, A
             **_names(built, variant),
             calibration=step_time.calibration.name if isinstance(step_time, Timed) else None,
             warnings=built.warnings,
-            assumptions=(*built.assumptions, *_timing_and_price(deployment)),
+            assumptions=(*built.assumptions, *_timing_and_price(built)),
             step_time=getattr(settings.step_time, "kind", ""),
             gpus_per_replica=deployment.parallelism.gpus // deployment.parallelism.replicas,
             usd_per_gpu_hour=next((price for price in prices if price is not None), None),
+            usd_per_gpu_hour_by_group=built.fleet.prices() if built.fleet else {},
             labels=_labels(deployment),
             options=MetricsOptions(
                 slo=settings.slo,
                 warmup_s=settings.warmup_s,
-                step_hint=step_time.bound_by if isinstance(step_time, Timed) and not built.pools else None,
+                step_hint=step_time.bound_by if isinstance(step_time, Timed) and built.alike else None,
             ),
         ),
     )
     if built.pools:
         built.pools.describe(found)
+    if built.fleet:
+        built.fleet.describe(found)
     memory = {"memory": memory_table(deployment.memory)} if deployment.memory else {}
     measured = beside_predicted(log, found)
     found["warnings"] = [*found["warnings"], *comparison_warnings(measured)]
@@ -223,9 +250,9 @@ def memory_table(memory: MemoryBudget) -> dict[str, Any]:
     }
 
 
-def _timing_and_price(deployment: Deployment) -> tuple[str, ...]:
+def _timing_and_price(built: Built) -> tuple[str, ...]:
     """What latencies and costs rest on, where the scenario does not state it itself."""
-    found = []
+    found, deployment = [], built.deployment
     if isinstance(deployment.step_time, Timed):
         rates = deployment.step_time.calibration
         found.append(
@@ -234,9 +261,14 @@ def _timing_and_price(deployment: Deployment) -> tuple[str, ...]:
             f"{rates.kv_read_efficiency:.0%} of the bandwidth for KV, {rates.overhead_ms:g} ms a step and "
             f"{rates.layer_overhead_us:g} us a layer"
         )
-    price = deployment.gpu.usd_per_hour if deployment.gpu else None
-    if deployment.settings.cost.usd_per_gpu_hour is None and price is not None:
-        found.append(f"usd_per_gpu_hour = {price:g} (an example price of the catalogue; state cost.usd_per_gpu_hour)")
+    if deployment.settings.cost.usd_per_gpu_hour is None:
+        prices = built.fleet.prices() if built.fleet else {"": deployment.gpu.usd_per_hour if deployment.gpu else None}
+        found += [
+            f"usd_per_gpu_hour = {price:g}{f' in group {group}' if group else ''} (an example price of the catalogue; "
+            "state cost.usd_per_gpu_hour)"
+            for group, price in prices.items()
+            if price is not None
+        ]
     return tuple(found)
 
 

@@ -1,10 +1,12 @@
 """A large fleet on an executor: each job simulates some of its replicas, and the parts are joined here.
 
-A job carries the scenario, not the workload: that follows from it, and a worker builds it once.
+A job carries the scenario, not the workload: that follows from it, and a worker builds it once. A digest says whether
+it came to the same workload: a trace file may be another one there.
 """
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -12,16 +14,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from simulator import run_scenario
-from simulator.errors import KvplanError
+from simulator.errors import InputError, KvplanError
 from simulator.fleet_parts import FleetPart, joined, simulate_part, why_one_clock
-from simulator.members import Member
 from simulator.planner.executors.base import Executor, ExecutorError
 from simulator.run_log import REQUEST_COLUMNS, RunLog
 from simulator.run_scenario import Built
 from simulator.scenario import Scenario
 from workloads.errors import WorkloadError
-from workloads.workload import PS_PER_S
+from workloads.workload import PS_PER_S, Workload
 
 PARTS_PER_WORKER = 4
 """Parts take unequal times; of many small ones no worker waits long for the last."""
@@ -37,17 +40,24 @@ class FleetJob:
 
     index: int
     scenario: bytes
+    digest: bytes
     numbers: tuple[int, ...]
     stepwise: bool = False
 
     def run(self) -> FleetPart:
         """What these replicas did."""
         try:
-            built = _built(self.scenario)
+            built, digest = _built(self.scenario)
+            if digest != self.digest:
+                raise InputError(
+                    "a worker reads other requests from the scenario than this machine",
+                    where="workload",
+                    remedy="put the same trace file on every worker, or use --executor local",
+                )
             settings = built.deployment.settings
             return simulate_part(
                 built.workload,
-                members_of(built),
+                built.members(),
                 self.numbers,
                 router=settings.router,
                 seed=settings.seed,
@@ -66,16 +76,18 @@ class FleetJob:
 
 
 @lru_cache(maxsize=1)
-def _built(scenario: bytes) -> Built:
-    """A worker's scenario, kept for its next job."""
-    return run_scenario.build(pickle.loads(scenario))
+def _built(scenario: bytes) -> tuple[Built, bytes]:
+    """A worker's scenario and the digest of its workload, kept for its next job."""
+    built = run_scenario.build(pickle.loads(scenario))
+    return built, workload_digest(built.workload)
 
 
-def members_of(built: Built) -> list[Member]:
-    """The replicas of a deployment, by number."""
-    deployment = built.deployment
-    assert deployment.step_time is not None
-    return [Member(deployment.engine, deployment.pool, deployment.step_time)] * deployment.parallelism.replicas
+def workload_digest(workload: Workload) -> bytes:
+    """A hash of who arrives when, with which lengths, and whom they follow."""
+    digest = hashlib.blake2b(digest_size=16)
+    for column in (workload.arrival_ps, workload.prompt_tokens, workload.output_tokens, workload.after):
+        digest.update(np.ascontiguousarray(column).data)
+    return digest.digest()
 
 
 def why_one_process(built: Built) -> str | None:
@@ -85,9 +97,9 @@ def why_one_process(built: Built) -> str | None:
         return "mode: admission has no clock and one pool"
     if built.pools is not None:
         return "disaggregation: the decode pool waits for the prefill pool"
-    if built.pools:
-        return "prefill and decode replicas wait for each other"
-    return why_one_clock(built.workload, members_of(built), settings.router, settings.seed)
+    if built.fleet is not None and built.fleet.changes:
+        return "fleet.events and fleet.autoscaler: requests go from replica to replica"
+    return why_one_clock(built.workload, built.members(), settings.router, settings.seed)
 
 
 def run_in_parts(
@@ -103,8 +115,8 @@ def run_in_parts(
     Raises:
         what ``run_scenario.run`` raises, or ExecutorError.
     """
-    members = members_of(built)
-    jobs = fleet_jobs(scenario, len(members), len(built.workload), executor.workers, stepwise=stepwise)
+    members = built.members()
+    jobs = fleet_jobs(built, scenario, executor.workers, stepwise=stepwise)
 
     def simulation() -> RunLog:
         parts = list(_parts(executor, jobs, len(built.workload), progress))
@@ -113,13 +125,12 @@ def run_in_parts(
     return run_scenario.run(built, simulation=simulation)
 
 
-def fleet_jobs(
-    scenario: Scenario, replicas: int, requests: int, workers: int, *, stepwise: bool = False
-) -> list[FleetJob]:
+def fleet_jobs(built: Built, scenario: Scenario, workers: int, *, stepwise: bool = False) -> list[FleetJob]:
     """All replicas in parts of about equal load: every n-th one, as groups of a fleet stand side by side."""
-    count = min(replicas, max(PARTS_PER_WORKER * workers, -(-requests // REQUESTS_PER_PART)))
-    text = pickle.dumps(scenario)
-    return [FleetJob(i, text, tuple(range(i, replicas, count)), stepwise) for i in range(count)]
+    replicas = len(built.members())
+    count = min(replicas, max(PARTS_PER_WORKER * workers, -(-len(built.workload) // REQUESTS_PER_PART)))
+    text, digest = pickle.dumps(scenario), workload_digest(built.workload)
+    return [FleetJob(i, text, digest, tuple(range(i, replicas, count)), stepwise) for i in range(count)]
 
 
 def _parts(executor: Executor, jobs: list[FleetJob], total: int, progress: Progress) -> Iterator[FleetPart]:
