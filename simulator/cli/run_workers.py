@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from simulator.scenario import Scenario
 
 
+WORTHWHILE_REQUESTS = 200_000
+"""From here on workers save more time than they take to start."""
+MOST_WORKERS = 8
+"""That nobody asked for: each holds the whole workload, and one process puts all together."""
+
+
 @dataclass(frozen=True)
 class Workers:
     """The options of the command line; None where the user left it to us."""
@@ -53,7 +59,8 @@ class Workers:
             return run_scenario.run(built, stepwise=stepwise, progress=progress)
         from simulator.planner.executors import make_executor
 
-        runner = make_executor(self.executor or "local", workers=self.count, scheduler=self.scheduler, quiet=self.quiet)
+        count = self.count if self.asked else min(_cores(), MOST_WORKERS)
+        runner = make_executor(self.executor or "local", workers=count, scheduler=self.scheduler, quiet=self.quiet)
         try:
             return run_in_parts(built, scenario, runner, stepwise=stepwise, progress=progress)
         finally:
@@ -61,12 +68,10 @@ class Workers:
 
     def _worthwhile(self, built: Built) -> bool:
         """Whether workers that nobody asked for would save time."""
-        if self.count == 1 or len(built.workload) < WORTHWHILE_REQUESTS:
-            return False
-        from simulator.planner.executors.local_executor import usable_cores
-
-        return usable_cores() > 1
+        return self.count != 1 and len(built.workload) >= WORTHWHILE_REQUESTS and _cores() > 1
 
 
-WORTHWHILE_REQUESTS = 200_000
-"""From here on workers save more time than they take to start."""
+def _cores() -> int:
+    from simulator.planner.executors.local_executor import usable_cores
+
+    return usable_cores()

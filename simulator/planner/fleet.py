@@ -47,13 +47,7 @@ class FleetJob:
     def run(self) -> FleetPart:
         """What these replicas did."""
         try:
-            built, digest = _built(self.scenario)
-            if digest != self.digest:
-                raise InputError(
-                    "a worker reads other requests from the scenario than this machine",
-                    where="workload",
-                    remedy="put the same trace file on every worker, or use --executor local",
-                )
+            built = _built(self.scenario, self.digest)
             settings = built.deployment.settings
             return simulate_part(
                 built.workload,
@@ -76,10 +70,16 @@ class FleetJob:
 
 
 @lru_cache(maxsize=1)
-def _built(scenario: bytes) -> tuple[Built, bytes]:
-    """A worker's scenario and the digest of its workload, kept for its next job."""
+def _built(scenario: bytes, digest: bytes) -> Built:
+    """A worker's scenario, kept for its next job."""
     built = run_scenario.build(pickle.loads(scenario))
-    return built, workload_digest(built.workload)
+    if workload_digest(built.workload) != digest:
+        raise InputError(
+            "a worker reads other requests from the scenario than this machine",
+            where="workload",
+            remedy="put the same trace file on every worker, or use --executor local",
+        )
+    return built
 
 
 def workload_digest(workload: Workload) -> bytes:

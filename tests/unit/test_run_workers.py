@@ -23,6 +23,16 @@ SESSIONS = (
     .replace("engine: {", "engine: {enable_prefix_caching: true, ")
     .replace("  prompt_tokens", "  session: {turns: {kind: uniform, min: 1, max: 5}}\n  prompt_tokens")
 )
+GROUPS = (
+    SCENARIO
+    + """\
+router: random
+fleet:
+  groups:
+    - {name: large, replicas: 3}
+    - {name: small, replicas: 2, engine: {num_gpu_blocks_override: 150, max_num_seqs: 4}}
+"""
+)
 KVPLAN = [sys.executable, "-c", "from simulator.cli import app; app()"]
 
 
@@ -46,8 +56,8 @@ def test_any_number_of_workers_writes_the_same_bytes(run: Run, tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("serial")
-@pytest.mark.parametrize("text", [REJECTED, SESSIONS], ids=["rejections", "sessions"])
-def test_rejections_and_sessions_are_the_same(run: Run, tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("text", [REJECTED, SESSIONS, GROUPS], ids=["rejections", "sessions", "groups"])
+def test_rejections_sessions_and_groups_are_the_same(run: Run, tmp_path: Path, text: str) -> None:
     assert run(text=text).exit_code == 0
     done = run("--workers", "2", out="two", text=text)
     assert (done.exit_code, done.stderr) == (0, "")
@@ -55,19 +65,30 @@ def test_rejections_and_sessions_are_the_same(run: Run, tmp_path: Path, text: st
     result = result_of(tmp_path / "out")
     assert (result["rejected"] > 0) == (text == REJECTED)
     assert (result["prefix_cache_hit_rate"] > 0) == (text == SESSIONS)
+    assert (len(result.get("fleet", {}).get("groups", ())) == 2) == (text == GROUPS)
 
 
 @pytest.mark.usefixtures("serial")
 def test_variants_run_one_after_the_other_and_those_that_need_one_clock_say_why(run: Run, tmp_path: Path) -> None:
-    text = FLEET + "variants: {spread: {}, watched: {router: least_outstanding}, one: {parallelism.replicas: 1}}\n"
+    text = (
+        FLEET
+        + """\
+variants:
+  spread: {}
+  watched: {router: least_outstanding}
+  one: {parallelism.replicas: 1}
+  failing: {fleet: {events: [{kind: fail, at_s: 0.5, replica: 1}]}}
+"""
+    )
     assert run(text=text).exit_code == 0
     done = run("--workers", "2", out="two", text=text)
     assert done.exit_code == 0 and done.stderr.splitlines() == [
         "watched: simulated in one process: router least_outstanding looks at all replicas whenever a request arrives",
         "one: simulated in one process: one replica has no parts",
+        "failing: simulated in one process: fleet.events and fleet.autoscaler: requests go from replica to replica",
     ]
     assert run("--workers", "2", "--quiet", out="quiet", text=text).stderr == ""
-    for name in ("spread", "watched", "one"):
+    for name in ("spread", "watched", "one", "failing"):
         same_bytes(tmp_path / "out" / name, tmp_path / "two" / name)
 
 
