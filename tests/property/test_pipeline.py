@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import simulator.pipeline
 from simulator.cluster import simulate
 from simulator.metrics import summarize
+from simulator.metrics_timeline import timeline
 from simulator.run_log import ReplicaLog, RunLog
 from simulator.schedulers.pipelined_prefill import PipelinedPrefill
 from simulator.schedulers.plan import Plan
@@ -64,7 +65,7 @@ def gaps_of(log: ReplicaLog) -> Counter[int]:
     return +gaps
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
 @given(cases())
 def test_one_stage_is_an_ordinary_replica(case: Case) -> None:
     case = replace(case, engine=replace(case.engine, async_scheduling=False))
@@ -104,7 +105,7 @@ def pipelines(draw: st.DrawFn) -> PipelinedStepTime:
     )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
 @given(cases(), pipelines())
 def test_nobody_is_lost_and_the_log_is_true(case: Case, step_time: PipelinedStepTime) -> None:
     case = replace(case, engine=replace(case.engine, async_scheduling=False))
@@ -126,6 +127,11 @@ def test_nobody_is_lost_and_the_log_is_true(case: Case, step_time: PipelinedStep
     assert sum(gap * n for replica in log.replicas for gap, n in gaps_of(replica).items()) == spread
     for replica in log.replicas:
         check_rows(replica, len(step_time.stages))
+    state = timeline(log, 60)
+    taken = table["status"] == 0
+    arrival, finish = table["arrival_ps"][taken], table["finish_ps"][taken]
+    present = [int(((arrival <= time) & (time < finish)).sum()) for time in state.time_ps]
+    assert (state.state["running"] + state.state["waiting"]).tolist() == present
 
 
 def check_rows(replica: ReplicaLog, stages: int) -> None:
@@ -141,7 +147,7 @@ def check_rows(replica: ReplicaLog, stages: int) -> None:
     assert len({row["step"] for row in rows}) == len(rows) - facts.part_rows
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=10, deadline=None, suppress_health_check=SLOW)
 @given(cases(), pipelines())
 def test_the_same_run_twice_and_coupled(case: Case, step_time: PipelinedStepTime) -> None:
     """A limit on concurrency that nobody reaches delivers what the inbox knew: the same run."""
