@@ -221,7 +221,7 @@ def _scenario(document: Document) -> Scenario:
     notes = read_aliases(document)
     check_engine(document)
     notes += expand_presets(document)
-    for key in ("parallelism", "engine", "slo", "cost", "expect", "step_time"):
+    for key in ("parallelism", "engine", "fleet", "slo", "cost", "expect", "step_time"):
         if key in document.data and document.data[key] is None:
             raise InputError(
                 f"{key} is empty", where=document.key_place((key,)), remedy="give it keys or delete the line"

@@ -140,7 +140,8 @@ class _Binder:
         if not isinstance(kind, str) or kind not in by_kind:
             close = did_you_mean(str(kind), by_kind)
             listed = "" if close.startswith("valid") else f" valid: {', '.join(by_kind)}"
-            what = f"{dotted((*steps, 'kind'))}: {kind!r} is not a kind that {steps[-1]} knows"
+            section = next(step for step in reversed(steps) if isinstance(step, str))
+            what = f"{dotted((*steps, 'kind'))}: {kind!r} is not a kind that {section} knows"
             self._refuse(what, (*steps, "kind"), f"{close}{listed}")
         return self._dataclass(by_kind[kind], data, steps)
 
