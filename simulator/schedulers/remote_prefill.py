@@ -6,10 +6,10 @@ As with vLLM's NIXL connector (``v1/core/sched/scheduler.py``, ``kv_connector/v1
 - At its turn in the queue a request gets the blocks of its whole prompt and no tokens (it needs token budget and a free
   place among the running ones all the same), then waits for its KV outside the queue (``WAITING_FOR_REMOTE_KVS``), so
   that whoever stands behind it goes on. It is not preempted meanwhile, so it gets its blocks only where those that
-  running prefills still need stay free (``_inflight_prefill_reserved_blocks``).
-- Once its KV is there it goes ahead of the queue (``skipped_waiting`` first), in the order in which blocks were given.
-  The prompt's last token is computed again, for a step must have something to sample from: one token, and the first
-  token of the answer.
+  running prefills still need stay free (``_inflight_prefill_reserved_blocks``), beside the watermark.
+- Once its KV is there it goes ahead of the queue (``skipped_waiting`` first), in the order in which blocks were given;
+  the watermark must be free then too. The prompt's last token is computed again, for a step must have something to
+  sample from: one token, and the first token of the answer.
 - Who is preempted afterwards computes everything again here: the remote blocks are gone (``do_remote_prefill`` is
   false from the first transfer on).
 """
@@ -92,13 +92,14 @@ class RemotePrefill(ChunkedPrefill):
     that the pass is made for: then the connector asks for the KV.
     """
 
-    __slots__ = ("on_reserve", "pending", "reservations")
+    __slots__ = ("on_reserve", "pending", "reservations", "watermark_blocks")
 
     def __init__(self, config: EngineConfig, kv: KvCache) -> None:
         super().__init__(config, kv)
         self.waiting = RemoteQueue()  # type: ignore[assignment]  # of RemoteRequests only
         self.pending: dict[int, RemoteRequest] = {}
         self.reservations = 0
+        self.watermark_blocks = int(config.watermark * kv.pool.num_blocks)
         self.on_reserve: Callable[[RemoteRequest, int], None] | None = None
 
     def received(self, request: RemoteRequest) -> bool:
@@ -122,6 +123,10 @@ class RemotePrefill(ChunkedPrefill):
             request = waiting.head()
             assert isinstance(request, RemoteRequest)
             if request.loaded:
+                # It needs no block, and yet (vLLM's allocate_slots).
+                if running and self.watermark_blocks > self.kv.free_units:
+                    plan.head_wait = KV_MEMORY
+                    return
                 request.computed = request.external_tokens - 1
                 request.loaded, request.external_tokens = False, 0
                 chunk = 1
@@ -146,10 +151,11 @@ class RemotePrefill(ChunkedPrefill):
         kv, known = self.kv, request.prompt_tokens
         if not kv.admit(request, known, known, bool(self.running)):
             return False
+        kept_free = self.watermark_blocks if self.running else 0
         started = (r for r in self.plan.admitted if r.seq not in self.prefilling)
         prefills = [*self.prefilling.values(), *started]
         needed = sum(kv.units_for(r, r.prompt_tokens + r.generated) for r in prefills)
-        if needed > kv.free_units:
+        if prefills and needed + kept_free > kv.free_units:
             kv.release(request)
             return False
         self.reservations = request.place = self.reservations + 1

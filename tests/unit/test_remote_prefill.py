@@ -130,6 +130,25 @@ def test_the_watermark_holds_for_kv_from_elsewhere() -> None:
     assert side.asked == [] and side.head_wait == HeadWait.KV_MEMORY
 
 
+def test_the_watermark_holds_beside_what_prefills_need_and_for_kv_that_has_come() -> None:
+    """Of 8 blocks a running prefill holds 2 and needs 4 more; one is kept free (0.12 of 9 blocks): 1 is left."""
+    for prompt, asked in ((16, [1]), (17, [])):
+        side = Side(8, max_num_batched_tokens=64, long_prefill_token_threshold=32, version="2025", watermark=0.12)
+        side.arrive(0, 96, here=True)
+        side.arrive(1, prompt)
+        side.a_pass()
+        assert side.asked == asked
+    side = Side(4, watermark=0.4)  # 2 of 5 blocks: the second one has all that it needs, and waits for 2 free ones
+    first, second = side.arrive(0, 16, 2), side.arrive(1, 16)
+    side.a_pass()
+    side.scheduler.received(first)
+    assert side.a_pass() == [(0, 1)]
+    side.scheduler.received(second)
+    assert side.a_pass() == []
+    assert side.kv.free_units == 3 and not side.scheduler.running  # the first took one more, and has ended
+    assert side.a_pass() == [(1, 1)]
+
+
 def test_a_whole_prompt_that_is_computed_here_waits_for_budget_without_chunks() -> None:
     side = Side(enable_chunked_prefill=False)
     side.arrive(0, 20, here=True)
