@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,6 +27,9 @@ BEFORE_SWEPT, BEHIND_SWEPT = "kv_cache_dtype", "replicas"
 NEEDED = ("candidate", "status")
 REMEDY = "search again with --resume"
 OK = "ok"
+PLACE = re.compile(r"(?:(?<=\s)|^)\S+:\d+:\d+: (?:gpu: )?")
+"""In a scenario file; a reason says what is wrong without it."""
+
 LATENCY_WORDS = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2el": "E2EL", "queue": "queue"}
 
 
@@ -87,8 +91,13 @@ class CapacityData:
 
     def sentences(self, key: str) -> list[str]:
         """The sentences of ``answer.json`` under a key."""
-        found = self.answer.get(key) or []
-        return [str(sentence) for sentence in ([found] if isinstance(found, str) else found)]
+        return sentences_of(self.answer, key)
+
+
+def sentences_of(answer: Row, key: str) -> list[str]:
+    """The sentences of ``answer.json`` under a key."""
+    found = answer.get(key) or []
+    return [PLACE.sub("", str(sentence)) for sentence in ([found] if isinstance(found, str) else found)]
 
 
 def is_capacity(folder: Path) -> bool:

@@ -143,7 +143,10 @@ def other_answers(data: CapacityData) -> list[tuple[str, str]]:
         ("largest", "Largest rate within the SLO"),
     )
     for key, title in asked:
-        row = row_of(data.rows, data.answer.get(key))
+        named = data.answer.get(key)
+        row = row_of(data.rows, named)
+        if row is not None and isinstance(named, dict):  # of another size than in the table, perhaps
+            row = row | {name: value for name, value in named.items() if value is not None}
         if row is not None and row.get("knee_rps") is not None:
             words = f"{row['candidate']}: {short(row['knee_rps'])} requests/s"
             if row.get("gpus"):

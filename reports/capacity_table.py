@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from reports.capacity_data import Limited, Row, serves
+from reports.capacity_data import PLACE, Limited, Row, serves
 from reports.numbers import MISSING, fixed, percent, short, whole
 from reports.tables import limit_name
 
@@ -16,9 +15,6 @@ FEW_ROWS = 24
 
 REFUSED_ROWS = 8
 LONGEST_REASON = 160
-PLACE = re.compile(r"^\S+:\d+:\d+: (gpu: )?")
-"""In a scenario file; the reason says what is wrong without it."""
-
 REMEDY = " (what would work"
 UNCONFIRMED = " ~"
 SURE_WORDS = (

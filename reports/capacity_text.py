@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
-from reports.capacity_data import Row, limits_of
+from reports.capacity_data import Row, limits_of, sentences_of
 from reports.capacity_sections import headroom_sentences, knob_sentences, limit_sentence
 from reports.capacity_table import UNCONFIRMED, Table, ranked_table, shortened
 
@@ -20,7 +20,7 @@ UNICODE = {"\u2264": "<=", "\u2265": ">=", "\u00d7": "x", "\u2212": "-", "\u2013
 def capacity_text(answer: dict[str, Any], rows: list[Row]) -> str:
     """Takes ``answer.json`` and the rows of ``candidates.csv`` as values; without an end of line."""
     lines: list[str] = []
-    sentences = [str(sentence) for sentence in answer.get("sentences") or []]
+    sentences = sentences_of(answer, "sentences")
     if sentences:
         lines += [*textwrap.wrap(" ".join(sentences), TEXT_WIDTH), ""]
     lines += _table(shortened(ranked_table(rows, answer, limits_of([answer.get("slo"), answer.get("classes")]))))
@@ -28,8 +28,8 @@ def capacity_text(answer: dict[str, Any], rows: list[Row]) -> str:
     lines += _section("Why", [why] if why else [])
     lines += _section("What would move the limit", knob_sentences(answer))
     lines += _section("More load", headroom_sentences(answer))
-    lines += _section("What is missing", [str(sentence) for sentence in answer.get("missing") or []])
-    lines += _section("Notes", [str(sentence) for sentence in answer.get("notes") or []])
+    lines += _section("What is missing", sentences_of(answer, "missing"))
+    lines += _section("Notes", sentences_of(answer, "notes"))
     if answer.get("command"):
         lines += ["", "Serve it with", *(f"  {line}" for line in str(answer["command"]).splitlines())]
     return ascii_text("\n".join(lines))

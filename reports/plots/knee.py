@@ -27,6 +27,9 @@ LEGEND_CHARACTERS = 68
 OVERLOAD = 1.3
 """Rates beyond this many knees say nothing about the knee, and would squeeze the rest."""
 
+FAR = 1.8
+"""An asked rate beyond so many times the highest probed is told in words."""
+
 TOP = 12.0
 """Latencies are drawn up to this many limits."""
 
@@ -79,7 +82,9 @@ class Knee:
             "which every rate passes. Where nothing follows the ring, more is above what the deployment sustains. "
             "Dashed: the limit."
         )
-        words += " Dotted: the asked rate." if self.asked_rps is not None else ""
+        if self.asked_rps is not None:
+            far = f" The asked rate, {short(self.asked_rps)} requests/s, lies to the right."
+            words += far if self._is_far else " Dotted: the asked rate."
         scaled = [curve.name for curve in self.curves if curve.scaled]
         if scaled:
             words += f" Probed as one replica, its rates times their number: {', '.join(scaled)}."
@@ -135,7 +140,7 @@ class Knee:
 
     def _limit(self, axes: Axes, panel: Panel, seen: list[float]) -> None:
         axes.axhline(panel.limit_ms, color=INK, linewidth=1.2, linestyle=(0, (5, 3)), zorder=0)
-        if self.asked_rps is not None:
+        if self.asked_rps is not None and not self._is_far:
             axes.axvline(self.asked_rps, color=INK, linewidth=1, linestyle=":", zorder=0)
         values = [value for value in (*seen, panel.limit_ms) if value > 0]
         if max(values) / min(values) > WIDE_RANGE:
@@ -144,6 +149,12 @@ class Knee:
         else:
             axes.set_ylim(0, min(1.25 * max(values), TOP * panel.limit_ms))
         axes.yaxis.set_major_formatter(lambda value, _: plain(value))
+
+    @property
+    def _is_far(self) -> bool:
+        """Whether the asked rate would squeeze the curves."""
+        most = max(rate for curve in self.curves for rate, _ in curve.points)
+        return self.asked_rps is not None and self.asked_rps > FAR * most
 
     def _columns(self) -> int:
         longest = max(len(curve.name) + 8 for curve in self.curves)

@@ -270,6 +270,26 @@ def test_other_answers_are_named(chats: Path) -> None:
     ]
 
 
+def test_best_within_a_budget_may_have_another_size_than_in_the_table(tmp_path: Path) -> None:
+    row = served(GPUS[0])
+    more = {**row, "replicas": 6, "gpus": 6, "usd_per_hour": 17.94, "knee_rps": 85.2}
+    data = read_capacity(write_capacity(tmp_path, [row], within_budget=more, budget_usd_per_hour=20.0))
+    assert other_answers(data)[0][1] == "h100-sxm-80gb tp1: 85.2 requests/s on 6 GPUs for 17.94 USD per hour"
+
+
+def test_asked_rate_far_from_every_curve_is_told_in_words() -> None:
+    row = {"candidate": "a", "replicas": 1, "knee_rps": 10.0}
+    probes = [
+        {"candidate": "a", "purpose": "knee", "replicas": 1, "passed": True, "p99_ttft_ms": 100.0, "rate_rps": rate}
+        for rate in (5.0, 10.0)
+    ]
+    panels = [Panel("p99_ttft_ms", "p99 TTFT", 400.0)]
+    near, far = knee([row], probes, panels, 12.0), knee([row], probes, panels, 500.0)
+    assert near is not None and far is not None
+    assert "Dotted: the asked rate." in near.caption
+    assert "The asked rate, 500 requests/s, lies to the right." in far.caption
+
+
 def test_terminal_says_the_answer_first_and_the_command_last(chats: Path) -> None:
     data = read_capacity(chats)
     lines = capacity_text(data.answer, data.rows).splitlines()
