@@ -89,7 +89,9 @@ def capacity(
 
     if resume and restart:
         raise InputError("--resume and --restart contradict each other", remedy="leave out one of them")
-    named = [name.strip() for name in gpus.split(",") if name.strip()] if gpus else []
+    named = [name.strip() for name in (gpus or "").split(",") if name.strip()]
+    if gpus is not None and not named:
+        raise InputError("names no GPU", where=f"--gpus {gpus!r}", remedy="give --gpus h100-sxm-80gb,l40s")
     asked = read_question(
         scenario, patches or [], seed, gpus=named, rate_rps=rate, budget_usd_per_hour=budget, requests=requests
     )
