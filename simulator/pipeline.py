@@ -28,7 +28,8 @@ from simulator.replica_clock import Waits
 from simulator.request import Request, RequestState
 from simulator.run_log import NOT_YET, PipelineFacts
 from simulator.run_writer import PACK_SEGMENT, RunWriter
-from simulator.schedulers.pipelined_prefill import Chunk, PipelinedPrefill
+from simulator.schedulers.pipelined_prefill import PipelinedPrefill
+from simulator.schedulers.pipelined_requests import Chunk
 from simulator.schedulers.plan import Plan
 from simulator.schedulers.servable import Patience
 from simulator.step_time.pipeline import PipelinedStepTime

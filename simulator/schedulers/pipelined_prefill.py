@@ -10,18 +10,13 @@ What is in flight counts as computed, as in vLLM, so that
   the queue until then.
 
 Source: vLLM's ``Scheduler.schedule`` (``num_new_tokens == 0``: "PP>1 and we have already scheduled all prompt tokens
-but they are not finished yet") and SCHEDULERS.md 3 and 5. Every request is looked at in every pass, since each batch
-has a clock of its own.
+but they are not finished yet") and SCHEDULERS.md 3 and 5.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-
 from simulator.allocators.kv_cache import KvCache
-from simulator.errors import InputError
-from simulator.request import Request, RequestState
+from simulator.request import Request
 from simulator.schedulers.chunked_prefill import (
     HELD,
     KV_MEMORY,
@@ -29,65 +24,22 @@ from simulator.schedulers.chunked_prefill import (
     NOBODY_WAITS,
     PREEMPTION,
     TOKEN_BUDGET,
-    ChunkedPrefill,
 )
 from simulator.schedulers.config import EngineConfig
+from simulator.schedulers.pipelined_requests import BY_ADMISSION, DECODING, PREFILLING, Chunk, PipelinedRequests
 from simulator.schedulers.plan import Plan
 
-PREFILLING, DECODING = RequestState.PREFILLING, RequestState.DECODING
-PREEMPTED, FINISHED = RequestState.PREEMPTED, RequestState.FINISHED
 
+class PipelinedPrefill(PipelinedRequests):
+    """vLLM's chunked prefill while other batches are in flight."""
 
-Chunk = tuple[Request, int, bool]
-"""A prefilling request, its tokens in a batch, and whether they are the last that it needs, so that it samples."""
-
-
-@dataclass(slots=True)
-class Landed:
-    """What a batch brought when it left the last stage.
-
-    Attributes:
-        ended: requests with their last token, in batch order; they still hold their KV.
-        late: requests that got their last token after they were preempted; they hold nothing.
-        gaps: inter-token gap, ps -> how many tokens had it.
-    """
-
-    ended: list[Request] = field(default_factory=list)
-    late: list[Request] = field(default_factory=list)
-    gaps: dict[int, int] = field(default_factory=dict)
-
-
-class PipelinedPrefill(ChunkedPrefill):
-    """``ChunkedPrefill`` that counts what is in flight as computed.
-
-    Requests are up to date at all times: nobody is among the lazy ``decoders``. ``decodes`` are the decoders of the
-    last pass; ``stored`` is the sum of ``computed`` over all running requests; ``stale`` maps the rows of preempted
-    requests to their tokens in flight; ``passed_over`` are those of them that a pass went past, first in line as in
-    vLLM.
-
-    Invariant (``check``): of a running request, ``computed`` <= prompt + generated, equal while its token is in flight.
-    """
-
-    __slots__ = ("_block", "_settles", "decodes", "passed_over", "stale", "stored", "windows")
+    __slots__ = ("_block",)
 
     def __init__(self, config: EngineConfig, kv: KvCache, windows: tuple[int, ...] = ()) -> None:
-        if config.policy.kind != "vllm-v1" or config.async_scheduling:
-            what = "async_scheduling" if config.async_scheduling else f"policy {config.policy.kind}"
-            raise InputError(
-                f"{what} is not simulated with pipeline parallelism",
-                where="parallelism.pipeline_parallel_size",
-                remedy="use engine: {preset: vllm, async_scheduling: false}, or pipeline_parallel_size: 1",
-            )
-        super().__init__(config, kv)
-        self.windows = windows
-        self.decodes: list[Request] = []
-        self.passed_over: list[Request] = []
-        self.stale: dict[int, int] = {}
-        self.stored = 0
+        super().__init__(config, kv, windows)
         # Inside a block growth takes nothing. A cache that minds the order wants to hear of every token.
         contiguous = kv.pool.kind == "contiguous"
         self._block = 1 if kv.ordered else (1 << 62 if contiguous else kv.pool.block_size)
-        self._settles = kv.caching and not kv.ordered
 
     # -- one pass ---------------------------------------------------------------------------------------------
 
@@ -122,28 +74,27 @@ class PipelinedPrefill(ChunkedPrefill):
         return cap
 
     def _serve_running(self, now_ps: int, cap: int, holding: bool) -> int:
-        """Phase A, in order of admission; the budget left."""
-        running, block = self.running, self._block
-        self.decodes = decodes = []
-        budget = self.budget
-        for request in list(running.values()):
+        """Phase A, in order of admission; the budget left. Whoever has a token in flight has nothing to compute."""
+        block, budget, prefilling = self._block, self.budget, self.prefilling
+        decodes: list[Request] = []
+        self.decodes = decodes
+        wanting = self.ready
+        if prefilling:
+            wanting = sorted([*wanting, *prefilling.values()], key=BY_ADMISSION)
+        for request in wanting:
             if budget <= 0:
                 break
             computed = request.computed
-            tokens = request.prompt_tokens + request.generated - computed
-            if not tokens or request.state is PREEMPTED:
-                continue  # its token is in flight, or it was preempted earlier in this pass
             if request.state is DECODING:
                 if computed % block == 0:
                     budget = self._make_room(request, 1, budget, now_ps)
                     if request.state is not DECODING:
                         continue
                 request.computed = computed + 1
-                request.in_flight = 1
                 decodes.append(request)
-                self.stored += 1
                 budget -= 1
-            elif not holding:
+            elif not holding and request.state is PREFILLING:
+                tokens = request.prompt_tokens + request.generated - computed
                 if 0 < cap < tokens:
                     tokens = cap
                 if tokens > budget:
@@ -152,7 +103,16 @@ class PipelinedPrefill(ChunkedPrefill):
                 if request.state is PREFILLING:
                     self._compute(request, tokens)
                     budget -= tokens
+        self.stored += len(decodes)
+        self.ready = self._left_out(decodes)
         return budget
+
+    def _left_out(self, decodes: list[Request]) -> list[Request]:
+        """Decoders that the pass gave nothing."""
+        if len(decodes) == len(self.ready):
+            return []
+        given = {request.seq for request in decodes}
+        return [request for request in self.ready if request.state is DECODING and request.seq not in given]
 
     def _make_room(self, request: Request, tokens: int, budget: int, now_ps: int) -> int:
         """Blocks for ``tokens`` more tokens, preempting until they are there or the request itself had to go."""
@@ -173,12 +133,13 @@ class PipelinedPrefill(ChunkedPrefill):
 
     def _take_back(self, victim: Request) -> int:
         """Takes back what this pass had given the victim; how many tokens."""
-        if self._settles:
+        if self.settles:
             self.kv.store(victim, victim.computed)
-        tokens = 0
         if victim in self.decodes:
             self.decodes.remove(victim)
-            tokens = 1
+            victim.computed -= 1
+            return 1  # ``stored`` counts the decoders' tokens at the end of the pass
+        tokens = 0
         for index, (request, chunk) in enumerate(self.plan.chunks):
             if request is victim:
                 del self.plan.chunks[index]
@@ -189,23 +150,6 @@ class PipelinedPrefill(ChunkedPrefill):
         victim.in_flight -= tokens
         self.stored -= tokens
         return tokens
-
-    def preempt(self, request: Request, step: int, now_ps: int, taken: int) -> None:
-        """Takes a running request's KV away and queues it again."""
-        self.kv.release(request)
-        del self.running[request.seq]
-        self.prefilling.pop(request.seq, None)
-        self.stored -= request.computed
-        request.recomputed += request.computed
-        request.lost_tokens = request.computed
-        request.state = PREEMPTED
-        if request.in_flight:
-            self.stale[request.row] = request.in_flight
-        request.computed = request.in_flight = 0
-        request.preemptions += 1
-        request.preempted_ps = now_ps
-        self.waiting.put_back(request)
-        self.plan.preempted.append(request)
 
     def _compute(self, request: Request, tokens: int) -> None:
         """A prefill gets ``tokens`` tokens, for which it has room."""
@@ -308,100 +252,6 @@ class PipelinedPrefill(ChunkedPrefill):
         batch.sampled = len(decodes) + len(plan.completing)
         plan.stored_tokens = self.stored
 
-    # -- the end of a batch -----------------------------------------------------------------------------------
-
-    def land(self, decodes: list[Request], chunks: list[Chunk], now_ps: int) -> Landed:
-        """Applies a batch's tokens."""
-        landed = Landed()
-        gaps, stale = landed.gaps, self.stale
-        for request in decodes:
-            if stale and request.row in stale:
-                self._drain(request, 1, True, now_ps, landed)
-                continue
-            request.in_flight = 0
-            self._sample(request, now_ps, gaps)
-            if request.generated >= request.output_tokens:
-                landed.ended.append(request)
-        for request, tokens, samples in chunks:
-            if stale and request.row in stale:
-                self._drain(request, tokens, samples, now_ps, landed)
-                continue
-            request.in_flight -= tokens
-            if samples:
-                self._sample(request, now_ps, gaps)
-                if request.generated >= request.output_tokens:
-                    landed.ended.append(request)
-                else:
-                    request.state = DECODING
-        if landed.ended:
-            landed.ended.sort(key=lambda request: request.seq)
-            for request in landed.ended:
-                self._leave(request)
-        return landed
-
     def chunks(self) -> list[Chunk]:
         """The prefill chunks of the last pass."""
         return [(request, tokens, request.seq not in self.prefilling) for request, tokens in self.plan.chunks]
-
-    def _sample(self, request: Request, now_ps: int, gaps: dict[int, int]) -> None:
-        if request.generated:
-            gap = now_ps - request.last_token_ps
-            gaps[gap] = gaps.get(gap, 0) + 1
-        else:
-            request.first_token_ps = now_ps
-        request.generated += 1
-        request.last_token_ps = now_ps
-
-    def _leave(self, request: Request) -> None:
-        """A request has its last token; it still holds its KV."""
-        if self._settles:
-            self.kv.store(request, request.computed)
-        self.stored -= request.computed
-        del self.running[request.seq]
-        request.state = FINISHED
-
-    def _drain(self, request: Request, tokens: int, samples: bool, now_ps: int, landed: Landed) -> None:
-        """Tokens of a preempted request are there: one that was sampled is streamed, and may be its last."""
-        left = self.stale[request.row] - tokens
-        if left:
-            self.stale[request.row] = left
-        else:
-            del self.stale[request.row]
-        if not samples:
-            return
-        self._sample(request, now_ps, landed.gaps)
-        if request.generated >= request.output_tokens:
-            if request in self.passed_over:
-                self.passed_over.remove(request)
-            else:
-                self.waiting.remove(request)
-            request.state = FINISHED
-            landed.late.append(request)
-
-    def away(self) -> list[Request]:
-        return self.passed_over
-
-    def everybody(self) -> Iterator[Request]:
-        """Whoever runs or waits."""
-        yield from self.running.values()
-        yield from self.waiting
-        yield from self.passed_over
-
-    def check(self, step: int) -> None:
-        """Raises AssertionError when the invariant is broken."""
-        running = self.running
-        assert list(running) == sorted(running)
-        assert sum(request.computed for request in running.values()) == self.stored
-        for request in running.values():
-            missing = request.prompt_tokens + request.generated - request.computed
-            assert 0 <= request.in_flight <= request.computed
-            if request.state is DECODING:
-                assert missing + request.in_flight == 1
-            else:
-                assert request.state is PREFILLING
-                assert (missing > 0) == (request.seq in self.prefilling)
-        assert self.prefilling.keys() <= running.keys()
-        gone = [*self.waiting, *self.passed_over]
-        assert self.stale.keys() <= {request.row for request in gone}
-        assert all(request.computed == request.in_flight == 0 for request in gone)
-        self.kv.check()
