@@ -139,6 +139,12 @@ def _refuse(settings: ScenarioSettings) -> None:
         raise InputError(
             "mode admission has no clock, and so no transfers", where="disaggregation", remedy="delete the section"
         )
+    if settings.fleet is not None:
+        raise InputError(
+            "groups, events and an autoscaler are not simulated together with prefill/decode disaggregation",
+            where="fleet",
+            remedy="delete fleet or disaggregation",
+        )
     if settings.parallelism.replicas != 1:
         raise InputError(
             "parallelism.replicas means nothing beside disaggregation, whose pools count their own",

@@ -168,6 +168,7 @@ def test_a_fault_is_named_with_its_place_and_a_change_that_works(
     [
         ("parallelism.replicas=4", "set disaggregation.prefill.replicas"),
         ("mode=admission", "no clock"),
+        ("fleet={startup_s: 1}", "delete fleet or disaggregation"),
         ("router=central_queue", "use least_outstanding"),
         ("engine.scheduling_policy=priority", "set scheduling_policy: fcfs for the decode pool"),
     ],
