@@ -12,11 +12,16 @@ PATIENCE_LOOKS = 8
 """Looks at a fleet in which nothing has moved, beyond one a replica, after which nothing ever will."""
 
 
-def metric_of(scaler: Autoscaler, up: Sequence[FleetReplica], held: int) -> float:
-    """The mean of the metric over the replicas that are up, at least one; ``held`` requests wait at the router."""
+def metric_of(scaler: Autoscaler, up: Sequence[FleetReplica], starting: int, held: int) -> float:
+    """The mean of the metric over the replicas that are up or starting, at least one.
+
+    Those that are starting have no load yet, and so are not asked for twice. ``held`` requests wait at the router.
+    """
     if scaler.metric == "kv_utilization":
-        return sum(replica.used_share() for replica in up) / len(up)
-    return (held + sum(replica.waiting() for replica in up)) / len(up)
+        total = sum(replica.used_share() for replica in up)
+    else:
+        total = held + sum(replica.waiting() for replica in up)
+    return total / (len(up) + starting)
 
 
 def wanted_replicas(scaler: Autoscaler, metric: float, current: int) -> int:

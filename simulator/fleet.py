@@ -231,9 +231,10 @@ class Fleet:
         scaler, now, nothing_comes = self._scaler, self._now(), self.env.peek() == inf
         assert scaler is not None
         current = len(self.up) + len(self.starting)
-        wanted = max(current, scaler.min_replicas)
-        if self.up:
-            wanted = wanted_replicas(scaler, metric_of(scaler, self.up, len(self.held)), current)
+        wanted = scaler.min_replicas
+        if current:
+            metric = metric_of(scaler, self.up, len(self.starting), len(self.held))
+            wanted = wanted_replicas(scaler, metric, current)
         taken = {*self.starting, *self.draining, *(replica.number for replica in self.up)}
         free = [number for number in range(len(self.members)) if number not in taken]
         for number in free[: max(wanted - current, 0)]:

@@ -48,8 +48,8 @@ class Autoscaler:
     wanted = ⌈replicas up or starting · metric / target⌉, within ``min_replicas`` .. ``max_replicas``.
 
     Attributes:
-        metric: ``queue``: requests that wait, at the router too, per replica that is up; ``kv_utilization``: the mean
-            share of KV slots held of the replicas that are up.
+        metric: ``queue``: requests that wait, at the router too, per replica; ``kv_utilization``: the mean share of KV
+            slots held. Replicas that are starting count, with no load.
         target: requests, or a share of 1.
         startup_ps: from the decision to the first request that a new replica takes; its GPUs are paid for.
     """

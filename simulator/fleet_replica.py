@@ -55,6 +55,7 @@ class FleetReplica(Replica):
     step_lost: bool
 
     def _run(self) -> Waits:
+        self.now = self.pass_at = int(self.env.now)
         self.dies_at = NEVER_PS
         self.failed = self.step_lost = False
         self.on_pass = None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -9,9 +12,10 @@ from hypothesis import strategies as st
 from simulator.allocators.pools import ContiguousPool, PagedPool
 from simulator.members import Member
 from simulator.metrics import summarize
-from simulator.run_log import RunLog, Status
+from simulator.run_log import NOT_YET, RunLog, Status
 from simulator.schedulers.config import EngineConfig
 from simulator.step_time.linear import LinearStepTime
+from tests.expand import steps_of
 from tests.fleet_cases import FleetCase, fleets
 from tests.policy_cases import System, systems
 from tests.property.test_leaps import assert_same_run
@@ -45,11 +49,31 @@ def accounted_for(case: FleetCase, log: RunLog) -> None:
         assert (table["generated_tokens"][finished] == most.clip(max=room.clip(min=1))[finished]).all()
 
 
+def in_order(log: RunLog) -> None:
+    """Nothing happens before its cause, and a replica computes only while it is up, one step after the other."""
+    table = log.request_columns()
+    for before, after in pairwise(("arrival_ps", "scheduled_ps", "first_token_ps", "finish_ps")):
+        known = (table[before] != NOT_YET) & (table[after] != NOT_YET)
+        assert (table[before] <= table[after])[known].all()
+    lives: dict[int, int] = {}  # replica -> end of its last life
+    for replica in log.replicas:
+        assert lives.get(replica.replica, 0) <= replica.from_ps
+        lives[replica.replica] = log.end_ps if replica.to_ps is None else replica.to_ps
+        now = replica.from_ps
+        for step in steps_of(replica):
+            assert now <= step["start_ps"]
+            now = step["start_ps"] + step["duration_ps"]
+        assert replica.to_ps is None or now <= replica.to_ps
+        for row, since, back in np.array(replica.requeues, dtype=np.int64).reshape(-1, 3).tolist():
+            assert back == NOT_YET or table["arrival_ps"][table["row"] == row] <= since <= back
+
+
 def check(case: FleetCase) -> RunLog:
     leaps, steps = case.run(), case.run(stepwise=True)
     assert_same_run(leaps, steps)
     assert leaps.fleet == steps.fleet
     accounted_for(case, leaps)
+    in_order(leaps)
     if leaps.status != "max_steps":
         assert summarize(leaps) == summarize(steps)  # which checks Little's law
     return leaps
