@@ -9,6 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+from typer.testing import CliRunner, Result
+
+from simulator.cli import app
 from simulator.planner.capacity.answer import answer
 from simulator.planner.capacity.ask import Asked, read_question
 from simulator.planner.capacity.dialogue import Dialogue
@@ -127,3 +131,46 @@ def finite_json(text: str) -> Any:
         raise ValueError(f"{constant} is no JSON")
 
     return json.loads(text, parse_constant=refuse)
+
+
+class Counting(SerialExecutor):
+    """Counts the probes that it runs; after ``stop_after`` of them it raises ``fault``."""
+
+    def __init__(self, stop_after: int | None = None, fault: BaseException | None = None) -> None:
+        self.ran = 0
+        self._stop_after, self._fault = stop_after, fault
+
+    def run(self, jobs: Iterable[Job | None]) -> Iterator[tuple[int, Any] | None]:
+        for found in super().run(jobs):
+            if self.ran == self._stop_after and self._fault is not None:
+                raise self._fault
+            self.ran += 1
+            yield found
+
+
+class Capacities:
+    """Runs ``kvplan capacity`` on SCENARIO (or ``text``) into ``folder / out``, in this process, without the report."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self.executor = folder, Counting()
+        monkeypatch.setattr("simulator.planner.executors.make_executor", lambda *_, **__: self.executor)
+        monkeypatch.setattr("simulator.planner.warm.warm_up", lambda: None)
+
+    def __call__(
+        self, *options: str, out: str = "out", text: str = SCENARIO, executor: Counting | None = None
+    ) -> Result:
+        self.executor = executor or Counting()
+        path = self.folder / "chat.yaml"
+        path.write_text(text, encoding="utf-8")
+        words = ["capacity", str(path), "--out", str(self.folder / out), "--no-report", *options]
+        return CliRunner().invoke(app, words)
+
+    @property
+    def ran(self) -> int:
+        return self.executor.ran
+
+
+def contents(out: Path) -> dict[str, bytes]:
+    """Every file that must be the same wherever and however often the search ran: all but probes and provenance."""
+    files = (path for path in sorted(out.iterdir()) if path.is_file() and path.name != "provenance.json")
+    return {path.name: path.read_bytes() for path in files}
