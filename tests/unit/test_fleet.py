@@ -205,11 +205,11 @@ def test_an_autoscaler_starts_what_the_queue_asks_for_and_stops_it_again() -> No
     assert log.fleet.scaling[:4] == [(0, 1, 0, 0), (20 * MS, 1, 2, 0), (50 * MS, 3, 0, 0), (60 * MS, 2, 0, 0)]
     table = log.request_columns()
     assert table["replica"].tolist() == [0] * 8 + [1] * 4
-    assert log.fleet.starts == [(20 * MS, 50 * MS)] * 2
+    assert log.fleet.starts == [(20 * MS, 50 * MS)] * 2 + [(80 * MS, 110 * MS)]  # 6 + 3 wait at 80 ms
     assert log.fleet.scaling[-1][1] == 1
     found = summarize(log)["fleet"]
     up = sum((life.to_ps or log.end_ps) - life.from_ps for life in log.replicas)
-    assert found["replica_hours"] == (up + 60 * MS) / 3600e12
+    assert found["replica_hours"] == (up + 90 * MS) / 3600e12
 
 
 def test_an_autoscaler_keeps_to_its_limits() -> None:
