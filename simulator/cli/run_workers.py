@@ -30,25 +30,25 @@ class Workers:
 
     def __post_init__(self) -> None:
         """Raises InputError where they contradict each other, before anything is built."""
-        if self.asked:
-            from simulator.planner.executors import check_executor
-            from simulator.planner.warm import warm_up
+        if self.executor is self.scheduler is None and self.count in (None, 1):
+            return
+        from simulator.planner.executors import check_executor
+        from simulator.planner.warm import warm_up
 
-            check_executor(self.executor or "local", workers=self.count, scheduler=self.scheduler)
-            if self.executor in (None, "local"):
-                warm_up()
+        check_executor(self.executor or "local", workers=self.count, scheduler=self.scheduler)
+        if self.executor in (None, "local"):
+            warm_up()
 
     @property
     def asked(self) -> bool:
         """Whether the user wants more than this process."""
-        given = (self.executor, self.scheduler, self.count)
-        return self.count != 1 and any(option is not None for option in given)
+        return self.executor is not None or self.scheduler is not None or self.count not in (None, 1)
 
     def simulate(self, built: Built, scenario: Scenario, *, stepwise: bool, progress: Progress) -> RunLog:
         """The log of a scenario with a clock."""
         from simulator import run_scenario
 
-        if not self.asked and not self._worthwhile(built):
+        if not (self.asked or self._worthwhile(built)):
             return run_scenario.run(built, stepwise=stepwise, progress=progress)
         from simulator.planner.fleet import run_in_parts, why_one_process
 
