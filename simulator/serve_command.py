@@ -73,6 +73,13 @@ def _say_whose_rules(draft: Draft, deployment: Deployment, server: Server) -> No
             f"simulated with the rules of {title}; {server.title} has its own, and its own defaults where the scenario "
             "states nothing"
         )
+    settings = deployment.settings
+    if settings.disaggregation is not None:
+        draft.comments.append(
+            "simulated with prompts and answers in pools of their own; this starts one server for both"
+        )
+    if settings.fleet is not None and settings.fleet.groups is not None:
+        draft.comments.append("simulated with groups of replicas that differ; this starts those of the scenario itself")
     if isinstance(engine.allocator, ContiguousAllocator):
         draft.comments.append(f"simulated over a contiguous KV cache, which {server.title} cannot be told to use")
 

@@ -20,7 +20,7 @@ from simulator.servers.draft import (
 def _flags(draft: Draft, deployment: Deployment) -> None:
     engine, parallelism = deployment.settings.engine, deployment.parallelism
     sizes_of_replica(draft, deployment, "--tp-size", "--pp-size")
-    if getattr(parallelism, "enable_expert_parallel", False):
+    if parallelism.enable_expert_parallel:
         draft.flag("--ep-size", parallelism.tensor_parallel_size)
     weights(draft, deployment, "SGLang")
     named_kv_dtype(draft, deployment, _KV, lambda name: draft.flag("--kv-cache-dtype", name))

@@ -18,7 +18,7 @@ from simulator.servers.draft import (
 def _flags(draft: Draft, deployment: Deployment) -> None:
     engine, parallelism = deployment.settings.engine, deployment.parallelism
     sizes_of_replica(draft, deployment, "--tp_size", "--pp_size")
-    if getattr(parallelism, "enable_expert_parallel", False):
+    if parallelism.enable_expert_parallel:
         draft.flag("--ep_size", parallelism.tensor_parallel_size)
     weights(draft, deployment, "TensorRT-LLM")
     cache = draft.config.setdefault("kv_cache_config", {})

@@ -25,7 +25,7 @@ from simulator.servers.draft import (
 def _flags(draft: Draft, deployment: Deployment) -> None:
     engine, parallelism = deployment.settings.engine, deployment.parallelism
     sizes_of_replica(draft, deployment, "--tensor-parallel-size", "--pipeline-parallel-size")
-    if getattr(parallelism, "enable_expert_parallel", False):
+    if parallelism.enable_expert_parallel:
         draft.flag("--enable-expert-parallel")
     weights(draft, deployment, "vLLM")
     if (kv_dtype := kv_dtype_asked(deployment)) is not None:

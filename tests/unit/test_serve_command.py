@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from dataclasses import replace
 
 import pytest
 
@@ -195,12 +196,33 @@ def test_other_servers_get_what_the_scenario_states_and_keep_their_defaults() ->
     assert value(serve_command(pool, "sglang"), "--max-total-tokens") == str(pool.pool_slots)
 
 
+EXPERTS = ("model=mixtral-8x7b", "engine.max_model_len=8192")
+
+
+@pytest.mark.parametrize(
+    ("server", "flags"),
+    [("vllm", "--enable-expert-parallel"), ("sglang", "--ep-size 4"), ("trtllm", "--ep_size 4")],
+)
+def test_whole_experts_on_each_rank(server: str, flags: str) -> None:
+    sized = "parallelism={tensor_parallel_size: 4, enable_expert_parallel: true}"
+    assert flags in " ".join(words(serve_command(deployment(*EXPERTS, sized), server)))
+    assert flags not in serve_command(deployment(*EXPERTS, "parallelism.tensor_parallel_size=4"), server)
+
+
+@pytest.mark.parametrize(
+    ("server", "flags"),
+    [("vllm", "--pipeline-parallel-size 2"), ("sglang", "--pp-size 2"), ("trtllm", "--pp_size 2")],
+)
+def test_pipeline_stages(server: str, flags: str) -> None:
+    assert flags in " ".join(words(serve_command(deployment("parallelism.pipeline_parallel_size=2"), server)))
+
+
 def test_replicas_that_one_command_cannot_start_are_said() -> None:
     many = serve_command(deployment("parallelism.replicas=9", "router=random"))
     assert "--data-parallel-size" not in many
     assert "9 replicas: start this once on each 1 x h100-sxm-80gb" in comments(many)
     assert "(simulated: random)" in comments(many)
-    experts = ("model=mixtral-8x7b", "parallelism={tensor_parallel_size: 4, replicas: 2}", "engine.max_model_len=8192")
+    experts = (*EXPERTS, "parallelism={tensor_parallel_size: 4, replicas: 2}")
     text = serve_command(deployment(*experts))
     assert "2 replicas: start this once on each 4 x h100-sxm-80gb" in comments(text)  # in vLLM they would share experts
     assert value(serve_command(deployment(*experts), "sglang"), "--dp-size") == "2"
@@ -221,6 +243,16 @@ def test_what_has_no_flag_is_a_comment() -> None:
     assert "a KV cache in int8" in comments(serve_command(deployment("engine.kv_cache_dtype=int8"), "sglang"))
     old = serve_command(deployment("engine={preset: vllm-v0, watermark: 0.05}"))
     assert words(old)[0] == "VLLM_USE_V1=0" and "watermark of 0.05 has no flag" in comments(old)
+
+
+def test_fleets_that_one_command_does_not_start_are_said() -> None:
+    pools = "disaggregation={prefill: {replicas: 1}, decode: {replicas: 1}, link: {gb_per_s: 50, latency_us: 5}}"
+    groups = "fleet={groups: [{name: a, replicas: 1}, {name: b, replicas: 2}]}"
+    for patch, said in ((pools, "pools of their own"), (groups, "groups of replicas that differ")):
+        settings = load_scenario("quickstart", ("variants=null", patch)).scenario.settings
+        made = replace(deployment(), settings=replace(deployment().settings, fleet=settings.fleet,
+                                                      disaggregation=settings.disaggregation))  # fmt: skip
+        assert said in comments(serve_command(made))
 
 
 def test_the_checkpoint_s_own_formats_need_no_flag() -> None:
