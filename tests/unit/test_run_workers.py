@@ -150,11 +150,14 @@ def test_workers_that_die_again_and_again_are_told(run: Run, tmp_path: Path, mon
 def test_ctrl_c_leaves_the_folder_as_it_was_and_no_process(run: Run, tmp_path: Path) -> None:
     assert run(text=FLEET).exit_code == 0
     before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
-    long = FLEET.replace("num_requests: 60", "num_requests: 400000")
+    long = FLEET.replace("num_requests: 60", "num_requests: 100000")
     (tmp_path / "chat.yaml").write_text(long, encoding="utf-8")
-    options = ["run", str(tmp_path / "chat.yaml"), "--out", str(tmp_path / "out"), "--no-report", "--workers", "2"]
+    options = ["run", str(tmp_path / "chat.yaml"), "--out", str(tmp_path / "out"), "--no-report"]
     started = subprocess.Popen(
-        [*KVPLAN, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        [*KVPLAN, *options, "--workers", "2", "--stepwise"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
     )
     assert started.stderr is not None
     assert started.stderr.readline().startswith(b"chat: ")  # the workers are at it
