@@ -14,6 +14,7 @@ from simulator.planner.capacity.probe import ProbeOutcome
 from simulator.specs import DTYPE_BITS
 
 _HIGHEST_FRACTION = 0.95
+_GPUS_OF_A_NODE = 8
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,8 @@ def knobs_for(sized: Sized) -> list[Knob]:
     budget, seqs = deployment.engine.max_num_batched_tokens, deployment.engine.max_num_seqs
     larger = [Knob("engine.max_num_batched_tokens", 2 * budget)]
     smaller = [Knob("engine.max_num_batched_tokens", max(256, seqs, budget // 2))] if budget > 256 else []
-    wider = [Knob("parallelism.tensor_parallel_size", 2 * parallelism.tensor_parallel_size)]
+    size = 2 * parallelism.tensor_parallel_size
+    wider = [Knob("parallelism.tensor_parallel_size", size)] if size <= _GPUS_OF_A_NODE else []
     fraction = engine.gpu_memory_utilization or 0.0
     more_memory = [Knob("engine.gpu_memory_utilization", _HIGHEST_FRACTION)] if 0 < fraction < _HIGHEST_FRACTION else []
     by_limit = {
