@@ -132,7 +132,7 @@ def sustained_rps(log: RunLog) -> float:
     if follows.any():
         times += np.quantile(begin, np.linspace(0.5, 1.0, _LOOKS)).tolist()
     lasting = np.maximum(end - begin, 1.0)
-    tokens = log.workload.output_tokens[done].astype(np.float64)
+    tokens = facts.columns["generated_tokens"][done].astype(np.float64)
     weight = tokens / max(1.0, float(tokens.mean()))
     rates = [float((weight * np.clip((t - begin) / lasting, 0.0, 1.0)).sum()) / t for t in times if t > 0]
     heads = float((~follows).sum()) / len(follows)
