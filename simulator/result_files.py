@@ -88,7 +88,8 @@ def write_requests_csv(log: RunLog, path: Path) -> None:
 
 def _blocks(log: RunLog, rows: int) -> Iterator[slice]:
     """Rows that are written at once: fewer where a text is so long that a block would not stay small."""
-    longest = max(map(len, log.reasons)) + max(map(len, log.workload.request_ids or ()), default=0)
+    ids = () if log.workload.request_ids is None else log.workload.request_ids
+    longest = max(map(len, log.reasons)) + max(map(len, ids), default=0)
     size = max(1, min(_ROWS_PER_WRITE, _BYTES_PER_WRITE // (longest + 1)))
     return (slice(first, first + size) for first in range(0, rows, size))
 

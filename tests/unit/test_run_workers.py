@@ -33,6 +33,7 @@ fleet:
     - {name: small, replicas: 2, engine: {num_gpu_blocks_override: 150, max_num_seqs: 4}}
 """
 )
+PIPELINES = SCENARIO + "parallelism: {pipeline_parallel_size: 2, replicas: 3}\n"
 KVPLAN = [sys.executable, "-c", "from simulator.cli import app; app()"]
 
 
@@ -56,8 +57,10 @@ def test_any_number_of_workers_writes_the_same_bytes(run: Run, tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("serial")
-@pytest.mark.parametrize("text", [REJECTED, SESSIONS, GROUPS], ids=["rejections", "sessions", "groups"])
-def test_rejections_sessions_and_groups_are_the_same(run: Run, tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    "text", [REJECTED, SESSIONS, GROUPS, PIPELINES], ids=["rejections", "sessions", "groups", "pipelines"]
+)
+def test_fleets_of_all_kinds_are_the_same(run: Run, tmp_path: Path, text: str) -> None:
     assert run(text=text).exit_code == 0
     done = run("--workers", "2", out="two", text=text)
     assert (done.exit_code, done.stderr) == (0, "")
