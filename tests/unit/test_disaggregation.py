@@ -245,6 +245,15 @@ def test_each_pool_has_a_router_of_its_own() -> None:
     assert log.handover_columns()["decode_replica"].tolist() == [2, 3, 3, 2]  # the first of equals
 
 
+def test_whose_prompt_is_computed_is_no_longer_outstanding_at_the_prefill_replica() -> None:
+    """Though its KV is still there: the prefill server has answered the proxy."""
+    workload = Workload.from_columns([0, 20 * MS, 21 * MS], [10, 10, 10], [3, 3, 3])
+    routers = Routers("least_outstanding", "round_robin")
+    log = simulate_disaggregated(workload, [MEMBER, MEMBER], [MEMBER], LinkSpec("slow", 1e4), routers=routers)
+    assert log.handover_columns()["prefill_replica"].tolist() == [0, 0, 1]
+    assert log.handover_columns()["released_ps"][0] > 900 * MS
+
+
 def test_a_slower_link_never_lowers_the_time_to_first_token() -> None:
     """One transfer at a time, on fixed arrivals."""
     rng = np.random.default_rng(5)
