@@ -103,7 +103,8 @@ class DaskExecutor:
                     yield job.index, self._outcome(job, future)
         except CancelledError:
             raise ExecutorError(
-                "the connection to the Dask scheduler was lost", remedy="start it again: --resume goes on from there"
+                "the connection to the Dask scheduler was lost",
+                remedy="start it again, and then the same command (a sweep goes on with --resume)",
             ) from None
         finally:
             if job_of and self._client.status == "running":
