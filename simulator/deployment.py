@@ -69,6 +69,8 @@ def build_deployment(settings: ScenarioSettings) -> Deployment:
     parallelism = _parallelism(settings)
     _refuse_unsimulated(settings, model)
     asked_for, notes = with_defaults(_synchronous(settings), clock=settings.mode == "serve")
+    if settings.mode == "serve" and _synchronous(settings) is not settings.engine:
+        notes = [*notes, "async_scheduling = false: over pipeline stages a pass waits for the tokens of its requests"]
     settings = replace(settings, engine=asked_for)
     with _sections():
         if settings.engine.max_model_len == -1:

@@ -16,6 +16,8 @@ from simulator.step_time.roofline import Roofline
 
 VECTORS = 2  # a token's hidden vector and the residual beside it (vLLM's IntermediateTensors)
 
+NODE_GPUS = 8  # of a usual server
+
 
 class PipelinedRoofline(PipelinedStepTime):
     """One roofline a stage, and the transfer between them: over the GPU link, or through PCIe where there is none.
@@ -59,10 +61,12 @@ class PipelinedRoofline(PipelinedStepTime):
         super().__init__(self.rooflines, transfer)
         layers = ", ".join(str(roofline.work.layers) for roofline in self.rooflines)
         over = "the GPU link" if gpu.link_bytes_per_s else "PCIe"
+        gpus = parallelism.tensor_parallel_size * parallelism.pipeline_parallel_size
+        across = "" if gpus <= NODE_GPUS else f": {gpus} GPUs are more than one node's, and its network is not modelled"
         self.assumptions = (
             *dict.fromkeys(note for roofline in self.rooflines for note in roofline.assumptions),
             f"pipeline stages of {layers} layers; a token's {message_bytes} bytes (hidden vector and residual) travel "
-            f"from stage to stage over {over}, as within one node",
+            f"from stage to stage over {over}, as within one node{across}",
             "the host's time of a step and of its requests is charged once, on the first stage",
         )
 

@@ -90,6 +90,8 @@ def test_two_gpus_one_after_the_other_and_side_by_side(run: Run, tmp_path: Path)
     assert 0.3 < piped["pipeline"]["bubble_share"] < 0.55
     assert piped["usd_per_hour"] == tensor["usd_per_hour"]
     assert any("stages of 40, 40 layers" in note for note in piped["assumptions"])
+    assert any(note.startswith("async_scheduling = false") for note in piped["assumptions"])
+    assert not any(note.startswith("async_scheduling = false") for note in tensor["assumptions"])
     assert any("Pipeline stages stood idle" in note for note in piped["warnings"])
     busy = served(run, tmp_path, "busy", text_of("pipeline_parallel_size: 2", engine=fp8, rate=20))
     assert busy["pipeline"]["mean_batches_in_flight"] > 1.5

@@ -77,6 +77,8 @@ def test_activations_travel_over_the_link_or_pcie() -> None:
     expected_s = DEFAULT.pcie_hop_latency_us * 1e-6 + message / (card.pcie_bytes_per_s * DEFAULT.pcie_efficiency)
     assert slow.transfer_ps(tokens) == pytest.approx(1e12 * expected_s, rel=1e-6)
     assert StageTransfer(7, 1).ps(1) == 8, "rounded up"
+    assert not any("more than one node" in note for note in pipeline("llama-3.1-70b", 2, 4).assumptions)
+    assert any("16 GPUs are more than one node's" in note for note in pipeline("llama-3.1-70b", 4, 4).assumptions)
 
 
 def test_pipelines_beside_tensor_parallelism() -> None:
