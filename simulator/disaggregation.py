@@ -127,6 +127,12 @@ def check_pools(prefill: Sequence[Member], decode: Sequence[Member]) -> None:
                     where=f"{where}.engine",
                     remedy="set preset: vllm and no allocator, or run without disaggregation",
                 )
+            if member.pool.groups:
+                raise InputError(
+                    "the KV groups of models with sliding windows are not simulated with prefill/decode disaggregation",
+                    where=f"{where}.engine",
+                    remedy="set engine.disable_hybrid_kv_cache_manager: true, and all layers keep every token",
+                )
             if getattr(member.step_time, "stages", 1) != 1:
                 raise InputError(
                     "pipeline parallelism is not simulated together with prefill/decode disaggregation",

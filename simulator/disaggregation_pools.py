@@ -124,7 +124,7 @@ def build_disaggregated(settings: ScenarioSettings) -> DisaggregatedDeployment:
     face = replace(
         decode,
         settings=whole,
-        assumptions=(*_told_apart(prefill.assumptions, decode.assumptions), *_rules(link, decode)),
+        assumptions=(*_told_apart(prefill.assumptions, decode.assumptions), *_rules(link)),
         warnings=_told_apart(prefill.warnings, decode.warnings),
     )
     return DisaggregatedDeployment(prefill, decode, link, routers, face)
@@ -213,16 +213,12 @@ def _told_apart(prefill: tuple[str, ...], decode: tuple[str, ...]) -> tuple[str,
     return tuple(dict.fromkeys(lines))
 
 
-def _rules(link: LinkSpec, decode: Deployment) -> tuple[str, ...]:
+def _rules(link: LinkSpec) -> tuple[str, ...]:
     """What the two pools rest on."""
     speed, latency = link.bytes_per_s / _BYTES_PER_GB, link.latency_ps / _PS_PER_US
-    rules = [
+    return (
         f"KV goes from prefill to decode over {link.name} at {speed:g} GB/s and {latency:g} us ({link.source}), one "
         "link a prefill replica for all its GPUs, one transfer after the other; whoever receives is no bottleneck",
         "a decode replica computes the last prompt token again and samples the first token (vLLM with the NIXL "
         "connector); who is preempted there is computed again there; it shares no prefixes, and fetches whole prompts",
-    ]
-    assert isinstance(decode.pool, PagedPool)
-    if any(group.window_tokens is not None for group in decode.pool.groups):
-        rules.append("transfers count every layer of every prompt token, also those that sliding windows have passed")
-    return tuple(rules)
+    )

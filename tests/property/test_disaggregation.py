@@ -36,13 +36,13 @@ def members(draw: st.DrawFn, *, decode: bool) -> list[Member]:
     if decode:
         engine = replace(engine, scheduling_policy="fcfs")
         cache = cache | {"enable_prefix_caching": False}
-    engine = replace(engine, **cache)
+    engine, pool = replace(engine, **cache), replace(pool, groups=(), bytes_per_token=100)
     step = LinearStepTime(
         draw(st.sampled_from([5, 10])) * PS_PER_MS,
         draw(st.sampled_from([0, 1_000_000_000])),
         draw(st.sampled_from([0, 100_000, 50_000_000])),
     )
-    return [Member(engine, replace(pool, bytes_per_token=100), step)] * draw(st.sampled_from([1, 1, 2]))
+    return [Member(engine, pool, step)] * draw(st.sampled_from([1, 1, 2]))
 
 
 @st.composite

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulator.allocators.pools import ContiguousPool, PagedPool
+from simulator.allocators.pools import ContiguousPool, KvGroupShape, PagedPool
 from simulator.cluster import simulate
 from simulator.disaggregation import Routers, simulate_disaggregated
 from simulator.errors import InputError
@@ -154,6 +154,16 @@ def test_a_preempted_request_is_computed_again_at_the_decode_replica() -> None:
     assert moved["tokens"].tolist() == [80, 80]
     assert summarize(log)["disaggregation"]["transfers"] == 2
     assert table["generated_tokens"].tolist() == [60, 60]
+
+
+def test_a_prompt_that_is_preempted_while_it_is_computed_counts_in_the_row_of_its_request() -> None:
+    """Chunks of two prompts outgrow 7 usable blocks of the prefill replica; the second starts again."""
+    tight = member(8, max_num_batched_tokens=40, long_prefill_token_threshold=20, scheduler_reserve_full_isl=False)
+    log = served(Workload.from_columns([0, 0], [80, 80], [3, 3]), prefill=[tight], link=INSTANT)
+    table = log.request_columns()
+    assert log.replicas[0].requeue_columns()["row"].tolist() == [1, 1]
+    assert table["preemptions"].tolist() == [0, 2]
+    assert table["recomputed_tokens"][0] == 0 < table["recomputed_tokens"][1]
 
 
 def test_prefixes_are_shared_at_the_prefill_replica_and_the_whole_prompt_moves() -> None:
@@ -317,6 +327,7 @@ def test_a_central_queue_in_front_of_a_pool_is_refused(pool: str) -> None:
         ("decode", [], "no replica"),
         ("prefill", [replace(MEMBER, engine=replace(ENGINE, policy=SglangPolicy()))], "vLLM v1"),
         ("decode", [replace(MEMBER, pool=ContiguousPool(1000))], "paged"),
+        ("prefill", [replace(MEMBER, pool=PagedPool(100, 16, groups=(KvGroupShape(16, 64),)))], "sliding windows"),
         ("decode", [replace(MEMBER, engine=replace(ENGINE, scheduling_policy="priority"))], "first come"),
         ("decode", [replace(MEMBER, engine=replace(ENGINE, enable_prefix_caching=True))], "prefix caching"),
     ],

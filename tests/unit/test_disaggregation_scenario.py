@@ -170,6 +170,7 @@ def test_a_fault_is_named_with_its_place_and_a_change_that_works(
         ("mode=admission", "no clock"),
         ("fleet={startup_s: 1}", "delete fleet or disaggregation"),
         ("router=central_queue", "use least_outstanding"),
+        ("model=gpt-oss-20b", "disable_hybrid_kv_cache_manager: true"),
         ("engine.scheduling_policy=priority", "set scheduling_policy: fcfs for the decode pool"),
     ],
 )
