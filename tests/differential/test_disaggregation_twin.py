@@ -56,7 +56,7 @@ def links() -> st.SearchStrategy[LinkSpec]:
     return st.builds(LinkSpec, st.just("drawn"), speeds, st.sampled_from([0, MS, 9 * MS]))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(workloads(), members(), members(), links())
 def test_every_pass_of_both_pools_is_the_twins(
     workload: Workload, prefill: list[Member], decode: list[Member], link: LinkSpec

@@ -71,7 +71,7 @@ def reserves_whole_prompts(case: Case) -> bool:
     return all(member.engine.scheduler_reserve_full_isl for member in [*case.prefill, *case.decode])
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=90, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases())
 def test_leaps_and_single_steps_are_the_same_run(case: Case) -> None:
     leaps, steps = run(case, stepwise=False), run(case, stepwise=True)
@@ -81,7 +81,7 @@ def test_leaps_and_single_steps_are_the_same_run(case: Case) -> None:
     assert summarize(leaps) == summarize(steps)  # Little's law is checked on the way
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases())
 def test_nobody_is_lost_and_everybody_takes_the_same_way(case: Case) -> None:
     log = run(case, stepwise=False)
