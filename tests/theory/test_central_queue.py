@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
 from simulator.allocators.pools import PagedPool
 from simulator.cluster import simulate
 from simulator.metrics import summarize
+from simulator.routers import ROUTERS
 from simulator.run_log import RunLog
 from simulator.schedulers.config import EngineConfig
 from simulator.step_time.linear import LinearStepTime
@@ -75,3 +78,21 @@ def test_one_queue_waits_less_than_a_queue_a_replica() -> None:
         for router in ("central_queue", "least_outstanding", "round_robin", "random")
     }
     assert mean["central_queue"] < mean["least_outstanding"] < mean["round_robin"] < mean["random"]
+
+
+@pytest.mark.parametrize("router", ROUTERS)
+def test_more_replicas_never_lower_the_throughput_in_the_mean(router: str) -> None:
+    """A burst of requests in which somebody always waits, over ten replications with common random numbers."""
+    engine = EngineConfig(max_model_len=512, max_num_seqs=4, max_num_batched_tokens=64)
+    mean = []
+    for replicas in range(1, 5):
+        found = []
+        for seed in range(10):
+            rng = np.random.default_rng(seed)
+            arrivals = np.sort(rng.integers(0, PS_PER_S, 80))
+            work = Workload.from_columns(arrivals, rng.integers(1, 60, 80), rng.integers(1, 60, 80))
+            log = simulate(work, engine, PagedPool(41), LinearStepTime(STEP_PS, 0, 0), replicas=replicas, router=router)
+            found.append(summarize(log)["output_throughput"])
+        mean.append(float(np.mean(found)))
+    assert all(more > fewer for fewer, more in pairwise(mean))
+    assert mean[-1] > 2 * mean[0]
