@@ -13,6 +13,7 @@ from reports.capacity_sections import (
     serve_commands,
     slo_words,
     trusted,
+    without_empty,
 )
 from reports.capacity_table import UNCONFIRMED, Table, ranked_table, shortened
 from reports.markdown import escaped, table_lines
@@ -31,9 +32,9 @@ def markdown(data: CapacityData, drawings: list[dict[str, str]]) -> str:
     lines += _list("What is missing", data.sentences("missing"))
     lines += _list("Other answers", [f"{title}: {words}" for title, words in other_answers(data)])
     lines += _why(data)
-    headroom = headroom_rows(answer, data.limits)
+    heads, headroom = without_empty(headroom_columns(data.limits), headroom_rows(answer, data.limits))
     if headroom:
-        lines += ["## With more load", "", *table_lines(headroom_columns(data.limits), headroom, 1), ""]
+        lines += ["## With more load", "", *table_lines(heads, headroom, 1), ""]
     for drawing in drawings:
         lines += [f"![{escaped(drawing['title'])}](plots/{drawing['name']}.svg)", ""]
         lines += [escaped(drawing["caption"]), ""] if drawing["caption"] else []
@@ -67,12 +68,13 @@ def _ranked(table: Table) -> list[str]:
 
 
 def _why(data: CapacityData) -> list[str]:
-    text, knobs = limit_sentence(data.answer), knob_rows(data.answer)
+    text = limit_sentence(data.answer)
+    heads, knobs = without_empty(KNOB_COLUMNS, knob_rows(data.answer))
     if not text and not knobs:
         return []
     lines = ["## Why", ""]
     lines += [escaped(text), ""] if text else []
-    return [*lines, *table_lines(KNOB_COLUMNS, knobs, 1), ""] if knobs else lines
+    return [*lines, *table_lines(heads, knobs, 1), ""] if knobs else lines
 
 
 def _list(title: str, sentences: list[str]) -> list[str]:

@@ -11,6 +11,8 @@ from reports.capacity_data import CapacityData, Row, read_capacity, serves
 from reports.capacity_markdown import markdown
 from reports.capacity_sections import (
     KNOB_COLUMNS,
+    LONG,
+    WORDS,
     headroom_columns,
     headroom_rows,
     knob_rows,
@@ -21,6 +23,7 @@ from reports.capacity_sections import (
     serve_commands,
     slo_words,
     trusted,
+    without_empty,
 )
 from reports.capacity_table import ranked_table, shortened
 from reports.drawing import Drawable, drawn, remove_old
@@ -77,7 +80,8 @@ def _render(data: CapacityData, drawings: list[dict[str, str]]) -> str:
     script = loader.get_source(environment, SCRIPT)[0]
     whole = ranked_table(data.rows, data.answer, data.limits, _telling(data))
     table = shortened(whole)
-    heads = headroom_columns(data.limits)
+    knobs = without_empty(KNOB_COLUMNS, knob_rows(data.answer))
+    headroom = without_empty(headroom_columns(data.limits), headroom_rows(data.answer, data.limits))
     names, memory = memory_table(data)
     share = data.answer.get("goodput_share")
     values: dict[str, Any] = {
@@ -92,14 +96,10 @@ def _render(data: CapacityData, drawings: list[dict[str, str]]) -> str:
         "others": other_answers(data),
         "limit_text": limit_sentence(data.answer),
         "winner": data.winner["candidate"] if data.winner else "",
-        "knobs": knob_rows(data.answer),
-        "knob_columns": KNOB_COLUMNS,
-        "headroom": headroom_rows(data.answer, data.limits),
-        "headroom_columns": heads,
-        "headroom_numbers": [
-            place for place, head in enumerate(heads) if head not in ("load", "within the SLO", "why not")
-        ],
-        "headroom_long": [heads.index("why not")],
+        "knobs": knobs,
+        "headroom": headroom,
+        "words": WORDS,
+        "long": LONG,
         "drawings": [drawing | {"svg": Markup(drawing["svg"])} for drawing in drawings],  # our own SVG
         "memory_names": names,
         "memory": memory,
@@ -154,8 +154,8 @@ def _links(values: dict[str, Any], drawings: list[dict[str, str]]) -> list[tuple
     places = [
         ("candidates", "Candidates", True),
         ("missing", "What is missing", values["missing"]),
-        ("why", "Why", values["limit_text"] or values["knobs"]),
-        ("headroom", "More load", values["headroom"]),
+        ("why", "Why", values["limit_text"] or values["knobs"][1]),
+        ("headroom", "More load", values["headroom"][1]),
         *((drawing["name"], PLOT_LINKS[drawing["name"]], True) for drawing in drawings),
         ("serve", "Serve it", values["commands"]),
         ("all", "All candidates", values["whole"]),

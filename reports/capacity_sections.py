@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reports.capacity_data import LATENCY_WORDS, CapacityData, Limited, Row, limits_of, row_of
 from reports.capacity_table import money
 from reports.numbers import GIB, MISSING, fixed, milliseconds, percent, short, whole
 from reports.tables import limit_name
+
+WORDS = ("change", "load", "within the SLO", "why not", "to know")
+LONG = ("why not", "to know")
+"""Columns of words, and those of whole sentences."""
 
 KNOB_COLUMNS = (
     *("change", "knee of one replica (req/s)", "gain", "gain per GPU", "KV pool (GiB/GPU)"),
@@ -50,6 +54,12 @@ def knob_rows(answer: Row) -> list[list[str]]:
         ]
         for knob in _knobs(answer)
     ]
+
+
+def without_empty(columns: Sequence[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """The table less the columns in which no row says anything."""
+    kept = [place for place in range(len(columns)) if any(row[place] not in ("", MISSING) for row in rows)]
+    return [columns[place] for place in kept], [[row[place] for place in kept] for row in rows]
 
 
 def knob_sentences(answer: Row) -> list[str]:
