@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import cast
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import simulator.routers
 from simulator.allocators.pools import ContiguousPool, PagedPool
+from simulator.engine import Replica
+from simulator.fleet_replica import FleetReplica
 from simulator.members import Member
 from simulator.metrics import summarize
+from simulator.routers import least_kv
 from simulator.run_log import NOT_YET, RunLog, Status
 from simulator.schedulers.config import EngineConfig
 from simulator.step_time.linear import LinearStepTime
@@ -19,7 +25,7 @@ from tests.expand import steps_of
 from tests.fleet_cases import FleetCase, fleets
 from tests.policy_cases import System, systems
 from tests.property.test_leaps import assert_same_run
-from tests.scenarios_random import PS_PER_MS, cases
+from tests.scenarios_random import PS_PER_MS, Case, cases
 
 MS = PS_PER_MS
 OTHERS = (
@@ -90,3 +96,34 @@ def test_fleets_of_vllm_replicas(data: st.DataObject) -> None:
 @given(st.data())
 def test_fleets_of_every_system(system: System, data: st.DataObject) -> None:
     check(data.draw(fleets(data.draw(system.cases()))))
+
+
+def shares_seen(case: FleetCase, *, stepwise: bool) -> list[tuple[int, list[float]]]:
+    """The shares of KV slots held that the router saw of every replica, at each of its choices."""
+    seen: list[tuple[int, list[float]]] = []
+
+    def choose(row: int, up: Sequence[Replica]) -> int:
+        seen.append((row, [cast(FleetReplica, replica).used_share() for replica in up]))
+        return least_kv(row, up)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(simulator.routers, "least_kv", choose)
+        case.run(stepwise=stepwise)
+    return seen
+
+
+@MANY
+@given(cases(), st.integers(1, 2))
+def test_kv_is_read_in_mid_leap_as_after_the_last_step(case: Case, replicas: int) -> None:
+    members = (Member(case.engine, case.pool, case.step_time),) * replicas
+    fleet = FleetCase(case.workload, members, "least_kv", 0)
+    assert shares_seen(fleet, stepwise=False) == shares_seen(fleet, stepwise=True)
+
+
+@pytest.mark.parametrize("system", systems())
+@FEW
+@given(st.data())
+def test_kv_of_every_system_is_read_in_mid_leap(system: System, data: st.DataObject) -> None:
+    case = data.draw(system.cases())
+    fleet = FleetCase(case.workload, (Member(case.engine, case.pool, case.step_time),), "least_kv", 0)
+    assert shares_seen(fleet, stepwise=False) == shares_seen(fleet, stepwise=True)
