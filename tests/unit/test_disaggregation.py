@@ -291,6 +291,17 @@ def test_nothing_happens_twice_in_single_steps() -> None:
     assert summarize(leaps)["preemptions"] > 0
 
 
+@pytest.mark.parametrize("stepwise", [False, True])
+def test_kv_that_comes_at_the_time_of_the_pass_that_asked_is_seen_by_the_next_pass(stepwise: bool) -> None:
+    """The first decodes in steps of 5.1 ms from 6 ms on; the second has blocks at 41.7 ms, and runs a step later."""
+    workload = Workload.from_columns([0, 33 * MS], [10, 10], [60, 4])
+    log = simulate_disaggregated(workload, [MEMBER], [MEMBER], INSTANT, stepwise=stepwise)
+    assert times(log, "prefilled_ps")[1] == 39
+    assert times(log, "reserved_ps")[1] == times(log, "loaded_ps")[1] == pytest.approx(6 + 7 * 5.1)
+    assert times(log, "admitted_ps")[1] == pytest.approx(6 + 8 * 5.1)
+    assert log.replicas[1].segment_columns()["steps"].min() == 1
+
+
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("latency_ps", [1, 3 * MS])
 def test_each_pool_is_an_ordinary_replica_in_what_it_computes(asynchronous: bool, latency_ps: int) -> None:
