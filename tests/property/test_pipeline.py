@@ -7,15 +7,18 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import simulator.pipeline
+from simulator.allocators.pools import PagedPool
 from simulator.cluster import simulate
 from simulator.metrics import summarize
 from simulator.metrics_timeline import timeline
 from simulator.run_log import ReplicaLog, RunLog
+from simulator.schedulers.config import EngineConfig
 from simulator.schedulers.pipelined_prefill import PipelinedPrefill
 from simulator.schedulers.plan import Plan
 from simulator.step_time.base import StepTimeModel
@@ -23,6 +26,7 @@ from simulator.step_time.linear import LinearStepTime
 from simulator.step_time.pipeline import PipelinedStepTime, StageTransfer
 from tests.expand import steps_of
 from tests.scenarios_random import Case, cases, columns_equal
+from workloads.workload import Workload
 
 PS_PER_MS = 1_000_000_000
 SLOW = [HealthCheck.too_slow]
@@ -86,6 +90,25 @@ def test_one_stage_is_an_ordinary_replica(case: Case) -> None:
         told = summarize(piped)
         assert told.pop("pipeline")["bubble_share"] == 0.0
         assert told == summarize(plain)
+
+
+@pytest.mark.parametrize("block", [2, 4])
+def test_one_stage_keeps_the_same_blocks_of_answers_that_nobody_shares(block: int) -> None:
+    """What preempted and ended requests leave in the cache, a full last block too, in pools that preempt and evict."""
+    returned = evicted = 0
+    for seed in range(25):
+        rng = np.random.default_rng(seed)
+        work = Workload.from_columns(
+            np.sort(rng.integers(0, 200, 30)) * PS_PER_MS, rng.integers(1, 40, 30), rng.integers(1, 40, 30)
+        )
+        engine = EngineConfig(128, 8, 32, enable_prefix_caching=True, scheduler_reserve_full_isl=False)
+        case = Case(work, engine, PagedPool(150 // block, block), LinearStepTime(5 * PS_PER_MS, 0, 0), {})
+        plain, piped = run(case, case.step_time), run(case, PipelinedStepTime((case.step_time,)))
+        assert columns_equal(piped.request_columns(), plain.request_columns())
+        assert piped.replicas[0].evicted_blocks == plain.replicas[0].evicted_blocks
+        returned += int(plain.request_columns()["preemptions"].sum())
+        evicted += plain.replicas[0].evicted_blocks
+    assert min(returned, evicted) > 25
 
 
 @st.composite
