@@ -33,6 +33,7 @@ class Rented:
         replicas: None where no number of them serves the rate.
         confirmed: whether the deployment as a whole was simulated at the rate.
         at_rate: that probe.
+        most_replicas: as many as it may have.
     """
 
     sized: Sized
@@ -42,6 +43,7 @@ class Rented:
     at_rate: Answered | None = None
     answered: list[Answered] = field(default_factory=list)
     whole: Sized | None = None
+    most_replicas: int = 1
 
     @property
     def usd_per_hour(self) -> float | None:
@@ -111,12 +113,14 @@ class CapacitySearch:
         fixed = sized.facts.candidate.replicas
         if sized.status != "ok":
             return Rented(sized, fixed)
+        most = fixed or max(1, self.settings.max_gpus // sized.facts.gpus_per_replica)
         if fixed is not None:
             meets = rate is not None and sized.knee_rps is not None and sized.knee_rps >= rate
-            return Rented(sized, fixed, meets=meets)
+            return Rented(sized, fixed, meets=meets, most_replicas=most)
         if rate is None:
-            return Rented(sized, 1)
-        return Rented(sized, self._allowed(sized, planner.guessed_replicas(sized, rate)))
+            return Rented(sized, 1, most_replicas=most)
+        allowed = self._allowed(sized, planner.guessed_replicas(sized, rate))
+        return Rented(sized, allowed, most_replicas=most)
 
     def _allowed(self, sized: Sized, replicas: int | None) -> int | None:
         """None where the deployment would have more GPUs than are allowed."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from simulator.capacity_settings import CapacitySettings
-from simulator.planner.capacity.search import Found
+from simulator.planner.capacity.search import Found, Rented
 
 Row = dict[str, Any]
+_LINES = 8
 _LIMITS = {
     "kv_memory": "KV memory",
     "max_num_seqs": "max_num_seqs",
@@ -60,30 +62,38 @@ def deployment_text(row: Row) -> str:
     return f"{replicas} x {gpus}{detail}" if each == 1 else f"{replicas} replicas of {gpus}{detail}"
 
 
+_OUT = {
+    "does_not_fit": ("does not fit", "do not fit"),
+    "slo_unreachable": ("cannot meet the SLO at any rate", "cannot meet the SLO at any rate"),
+    "too_slow": ("is too slow", "are too slow"),
+    "over_budget": ("is over the budget", "are over the budget"),
+    "bad_input": ("contradicts itself", "contradict themselves"),
+    "failed": ("failed", "failed"),
+    "ok": ("was not confirmed", "were not confirmed"),
+}
+
+
 def _nobody(found: Found, rows: list[Row]) -> str:
     counts: dict[str, int] = {}
     for row in rows:
         counts[row["status"]] = counts.get(row["status"], 0) + 1
-    words = {
-        "does_not_fit": "do not fit",
-        "slo_unreachable": "cannot meet the SLO at any rate",
-        "too_slow": "are too slow",
-        "over_budget": "are over the budget",
-        "bad_input": "contradict themselves",
-        "failed": "failed",
-        "ok": "were not confirmed",
-    }
-    parts = [f"{count} {words[status]}" for status, count in counts.items()]
+    parts = [f"{count} {_OUT[status][count > 1]}" for status, count in counts.items()]
     asked = "" if found.rate_rps is None else f" {found.rate_rps:.4g} {rate_unit(found)}/s within the limits"
+    if len(rows) == 1:
+        return f"The only candidate does not serve{asked}: it {_OUT[rows[0]['status']][0]}."
     return f"None of {len(rows)} candidates serves{asked}: {', '.join(parts)}."
 
 
 def _nearest(found: Found, rows: list[Row]) -> str:
-    able = [row for row in rows if row["knee_rps"]]
-    if able:
-        best = max(able, key=lambda row: row["knee_rps"])
-        return f"The most that any of them bears is {best['knee_rps']:.4g} {rate_unit(found)}/s ({best['candidate']})."
-    return f"The first obstacle: {rows[0]['reason']}." if rows else "There is no candidate."
+    """The highest rate that one of them bears, with as many replicas as it may have."""
+    able = [one for one in found.rented if one.sized.status == "ok" and one.sized.knee_rps_per_replica]
+    if not able:
+        return f"The first obstacle: {rows[0]['reason']}." if rows else "There is no candidate."
+    best = max(able, key=lambda one: one.most_replicas * (one.sized.knee_rps_per_replica or 0.0))
+    most = best.most_replicas
+    knee = best.sized.knee_rps if most == best.sized.replicas else most * (best.sized.knee_rps_per_replica or 0.0)
+    deployment = f"{most} x {best.sized.facts.candidate.name}" if most > 1 else best.sized.facts.candidate.name
+    return f"The most that any of them bears is about {knee:.4g} {rate_unit(found)}/s ({deployment})."
 
 
 def missing(found: Found, rows: list[Row], settings: CapacitySettings) -> list[str]:
@@ -95,16 +105,21 @@ def missing(found: Found, rows: list[Row], settings: CapacitySettings) -> list[s
     if over:
         least = min(over, key=lambda row: row["usd_per_hour"])
         lines.append(f"a budget of {least['usd_per_hour']:,.2f} USD/h ({least['candidate']} x {least['replicas']})")
-    slow = [row for row in rows if row["status"] == "too_slow"]
-    if slow:
-        best = max(slow, key=lambda row: row["knee_rps_per_replica"] or 0.0)
-        knee = best["knee_rps_per_replica"]
-        if knee and found.rate_rps:
-            count = -(-found.rate_rps // knee)
-            lines.append(
-                f"about {count:.0f} replicas of {best['candidate']} (each bears {knee:.4g} {rate_unit(found)}/s)"
-            )
+    slow = [one for one in found.rented if one.sized.status == "ok" and one.sized.knee_rps_per_replica]
+    if slow and not over and found.rate_rps is not None:
+        best = min(slow, key=_dearness)
+        knee = best.sized.knee_rps_per_replica or 0.0
+        count = math.ceil(found.rate_rps / knee)
+        name, gpus = best.sized.facts.candidate.name, count * best.sized.facts.gpus_per_replica
+        lines.append(f"about {count} replicas of {name}, {gpus} GPUs (each bears {knee:.4g} {rate_unit(found)}/s)")
     for row in rows:
-        if row["status"] in ("slo_unreachable", "does_not_fit", "bad_input", "failed") and len(lines) < 8:
+        if row["status"] in ("slo_unreachable", "does_not_fit", "bad_input", "failed") and len(lines) < _LINES:
             lines.append(f"{row['candidate']}: {row['reason']}")
     return lines
+
+
+def _dearness(one: Rented) -> tuple[float, float]:
+    """Price of a request, then GPUs for it."""
+    knee = one.sized.knee_rps_per_replica or 0.0
+    price = one.sized.facts.usd_per_hour(1)
+    return (math.inf if price is None else price / knee), one.sized.facts.gpus_per_replica / knee
