@@ -30,7 +30,7 @@ def main() -> None:
     rows = [row for row in found.best_configs["agg"].to_dict("records") if row["tp"] in question["sizes"]]
     best = min(rows, key=lambda row: row["total_gpus_needed"])
     split = found.best_configs.get("disagg")
-    size = int(best["tp"])
+    size = question["sizes"][0]
 
     def step_ms(mode: str, batch: int) -> float:
         made = cli_estimate(

@@ -43,8 +43,8 @@ def main() -> None:
         rates[size] = analytical.calibrate(lengths, total, profile)[0]
         if best is None or found.cost_per_hr < best[0]:
             tpot = profile.iter_latency(profile.n_slots(total), total) * 1e3
-            best = (found.cost_per_hr, found.p99_ttft_short_ms, tpot, size)
-    profile = profiles[best[3]]
+            best = (found.cost_per_hr, found.p99_ttft_short_ms, tpot)
+    profile = profiles[question["sizes"][0]]
     context = question["prompt_tokens"] + 1
     print(
         json.dumps(

@@ -75,7 +75,7 @@ class Answer:
         replica_rps: the load that one replica carries, by tensor-parallel size.
         usd_per_hour: of the cheapest; None where the tool knows no prices.
         ttft_ms, tpot_ms: of the cheapest, in the statistic that the tool has.
-        decode_ms: a step with so many requests that decode, each with the prompt in its context (tensor parallel 1).
+        decode_ms: a step with so many requests that decode, each with the prompt in its context, at the first of sizes.
         prefill_ms: a step with one prompt alone.
         version: of the tool.
         seconds: of wall time for the answer, process start included.
@@ -104,13 +104,13 @@ def our_answer(question: Question, folder: Path) -> Answer:
     file.write_text(question.scenario(), encoding="utf-8")
     out = folder / "ours"
     kvplan = Path(sys.executable).with_name("kvplan")
-    command = [kvplan, "capacity", file, "--out", out, "--no-report", "--quiet"]
+    command = [str(kvplan), "capacity", str(file), "--out", str(out), "--no-report", "--quiet"]
     begun = time.perf_counter()
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     seconds = time.perf_counter() - begun
     rows = _rows(out / "candidates.csv")
     best = json.loads((out / "answer.json").read_text(encoding="utf-8"))["winner"]
-    decode_ms, prefill_ms = our_step_times(question, best["tensor_parallel_size"])
+    decode_ms, prefill_ms = our_step_times(question)
     serving = [row for row in rows if row["status"] == "ok"]
     return Answer(
         gpus={int(row["tensor_parallel_size"]): int(row["gpus"]) for row in serving},
@@ -124,10 +124,10 @@ def our_answer(question: Question, folder: Path) -> Answer:
     )
 
 
-def our_step_times(question: Question, size: int) -> tuple[dict[int, float], float]:
+def our_step_times(question: Question) -> tuple[dict[int, float], float]:
     """(decode steps by batch, one prompt alone), ms, with the default calibration."""
     document = parse_yaml(question.scenario(), "question.yaml")
-    patches = [f"parallelism.tensor_parallel_size={size}"]
+    patches = [f"parallelism.tensor_parallel_size={question.sizes[0]}"]
     deployment = build_deployment(read_scenario(document, Path("question.yaml"), patches).scenario.settings)
     assert deployment.step_time is not None
     decode_ms = {}
