@@ -89,23 +89,25 @@ def every_last_block(block_size: int) -> tuple[int, ...]:
 def make_case(variant: Variant, shape: Shape) -> Case:
     """Builds a case; the same arguments give the same bits."""
     rng = np.random.default_rng([shape.seed, variant.head_dim, variant.block_size, variant.group])
+    return case_of(variant, shape, fill(variant, shape, rng), rng)
+
+
+def case_of(variant: Variant, shape: Shape, manager: BlockManager, rng: np.random.Generator) -> Case:
+    """The case of sequences 0, 1, ... that a manager holds, with random queries."""
+    batch, heads = len(shape.lengths), (shape.kv_heads, variant.head_dim)
     k_scale, v_scale = (0.5, 0.75) if variant.kv_dtype == "fp8_e4m3" else (1.0, 1.0)
-    width = shape.kv_heads * variant.head_dim
-    manager = _filled(variant, shape, rng, width)
-    keys, values = zip(*(manager.gather(i) for i in range(len(shape.lengths))), strict=True)
-    heads = (shape.kv_heads, variant.head_dim)
+    scale = float(np.float32(variant.head_dim**-0.5))
+    keys, values = zip(*(manager.gather(i) for i in range(batch)), strict=True)
     # A score sums head_dim products: its deviation is that of a query times that of a key times sqrt(head_dim).
-    key_deviation = _stored_deviation(variant) * k_scale
-    deviation = shape.spread / (variant.head_dim**0.5 * _softmax_scale(variant) * key_deviation)
-    queries = rng.standard_normal((len(shape.lengths), shape.kv_heads * variant.group, variant.head_dim)) * deviation
-    pool_shape = (-1, variant.block_size, *heads)
+    deviation = shape.spread / (variant.head_dim**0.5 * scale * _stored_deviation(variant) * k_scale)
+    queries = rng.standard_normal((batch, shape.kv_heads * variant.group, variant.head_dim)) * deviation
     return Case(
         queries=to_bits(queries, variant.dtype),
-        k_pool=to_bits(manager.k_pool, variant.kv_dtype).reshape(pool_shape),
-        v_pool=to_bits(manager.v_pool, variant.kv_dtype).reshape(pool_shape),
-        tables=_tables(manager, len(shape.lengths)),
+        k_pool=pool_bits(manager.k_pool, variant, shape.kv_heads),
+        v_pool=pool_bits(manager.v_pool, variant, shape.kv_heads),
+        tables=tables_of(manager, batch),
         lengths=np.array(shape.lengths, dtype=np.int32),
-        scale=_softmax_scale(variant),
+        scale=scale,
         k_scale=k_scale,
         v_scale=v_scale,
         keys=tuple(rows.reshape(-1, *heads) for rows in keys),
@@ -127,16 +129,18 @@ def contiguous_case(case: Case, variant: Variant) -> Case:
     return Case(**{**vars(case), "k_pool": pools[0], "v_pool": pools[1]})
 
 
-def _softmax_scale(variant: Variant) -> float:
-    return float(np.float32(variant.head_dim**-0.5))
+def pool_bits(pool: Floats, variant: Variant, kv_heads: int) -> Bits:
+    """A manager's pool as bits [num_blocks, block_size, kv_heads, head_dim]."""
+    return to_bits(pool, variant.kv_dtype).reshape(len(pool), variant.block_size, kv_heads, variant.head_dim)
 
 
 def _stored_deviation(variant: Variant) -> float:
     return 4.0 if variant.kv_dtype == "fp8_e4m3" else 1.0  # in the middle of fp8's range
 
 
-def _filled(variant: Variant, shape: Shape, rng: np.random.Generator, width: int) -> BlockManager:
+def fill(variant: Variant, shape: Shape, rng: np.random.Generator) -> BlockManager:
     """A manager that holds the sequences 0, 1, ...: appended in turns, after a shared prefix where long enough."""
+    width = shape.kv_heads * variant.head_dim
     blocks = sum(-(-length // variant.block_size) for length in shape.lengths) + len(shape.lengths) + 3
     order = rng.permutation(blocks).tolist()
     manager = BlockManager(blocks, variant.block_size, width, free_order=order, unused=np.nan)
@@ -169,7 +173,8 @@ def _rows(rng: np.random.Generator, count: int, width: int, variant: Variant) ->
     return list(round_to(numbers, variant.kv_dtype))
 
 
-def _tables(manager: BlockManager, batch: int) -> NDArray[np.int32]:
+def tables_of(manager: BlockManager, batch: int) -> NDArray[np.int32]:
+    """Block tables [batch, row_blocks] of sequences 0, 1, ...; entries past an end name no block."""
     widest = max(1, *(len(manager.tables[i]) for i in range(batch))) + 1
     tables = np.full((batch, widest), _NO_BLOCK, dtype=np.int32)
     for i in range(batch):

@@ -87,7 +87,7 @@ def decode_launches(
     if splits == 1:
         return (decode,)
     arguments = (output, partials, stats, np.int32(splits), np.float32(v_scale))
-    return decode, Launch("merge_splits", (heads, batch, 1), head_dim, 0, arguments, (0,))
+    return decode, Launch("merge_splits", (heads, batch, 1), -(-head_dim // 32) * 32, 0, arguments, (0,))
 
 
 def append_launch(

@@ -32,29 +32,54 @@ _FLOAT32_STEP = 2.0**-23
 
 
 @dataclass(frozen=True)
-class Expected:
-    """Attention [batch, num_heads, head_dim] in float64, and the largest error that rounding explains."""
+class Exact:
+    """Attention of a case in float64, and what its tolerance is made of; arrays [batch, num_heads, head_dim].
 
-    exact: Floats
-    tolerance: Floats
+    Attributes:
+        output: zeros for a sequence of no token.
+        weighted: A, the weighted sum of sizes. plain: the sum of sizes without weights.
+        score_error: delta, [batch, num_heads, 1].
+        tokens: that each sequence sees.
+    """
+
+    output: Floats
+    weighted: Floats
+    plain: Floats
+    score_error: Floats
+    tokens: tuple[int, ...]
 
 
-def expected(case: Case, variant: Variant) -> Expected:
-    """The exact result of a case (zeros for a sequence of no token) and its tolerance, by the formula above."""
+def exact_attention(case: Case, variant: Variant) -> Exact:
+    """The reference: nothing of it knows tiles, tables or splits."""
     queries = to_floats(case.queries, variant.dtype)
-    exact, tolerance = np.zeros_like(queries), np.zeros_like(queries)
+    output, weighted, plain = np.zeros((3, *queries.shape))
+    delta, tokens = np.zeros((*queries.shape[:2], 1)), []
     for sequence, length in enumerate(case.lengths):
-        if length == 0:
-            continue
         first = max(0, length - variant.window) if variant.window else 0
-        keys = case.keys[sequence][first:] * case.k_scale
-        values = case.values[sequence][first:] * case.v_scale
-        for head in range(queries.shape[1]):
-            kv_head = head // variant.group
-            exact[sequence, head], tolerance[sequence, head] = _head(
-                queries[sequence, head], keys[:, kv_head], values[:, kv_head], case.scale, variant
-            )
-    return Expected(exact, tolerance)
+        tokens.append(int(length) - first)
+        for kv_head in range(case.kv_heads if length else 0):
+            heads = sequence, slice(kv_head * variant.group, (kv_head + 1) * variant.group)
+            keys = case.keys[sequence][first:, kv_head] * case.k_scale
+            values = case.values[sequence][first:, kv_head] * case.v_scale
+            scores = queries[heads] @ keys.T * case.scale
+            weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+            weights /= weights.sum(axis=1, keepdims=True)
+            output[heads], weighted[heads] = weights @ values, weights @ np.abs(values)
+            plain[heads] = np.abs(values).sum(axis=0)
+            delta[heads] = _score_error(queries[heads], keys, case.scale, variant)
+    return Exact(output, weighted, plain, delta, tuple(tokens))
+
+
+def tolerance(exact: Exact, variant: Variant) -> Floats:
+    """The largest error that rounding explains, by the formula above; 0 for a sequence of no token."""
+    halves = variant.dtype == "float16" or variant.kv_dtype == "fp8_e4m3"  # the format of the second product
+    pi, pi_0 = (2.0**-11, 2.0**-25) if halves else (2.0**-16, 0.0)
+    sigma = np.array([2 * summation_depth(n, variant) * _FLOAT32_STEP for n in exact.tokens])[:, None, None]
+    relative = (1 + pi) * np.exp(2 * exact.score_error) * (1 + sigma) - 1
+    before_rounding = relative * exact.weighted + pi_0 * exact.plain
+    output = variant.format
+    rounded = output.roundoff * (np.abs(exact.output) + before_rounding) + output.spacing_at_zero / 2
+    return np.where(np.array(exact.tokens)[:, None, None] > 0, before_rounding + rounded, 0.0)
 
 
 def summation_depth(tokens: int, variant: Variant) -> int:
@@ -64,20 +89,9 @@ def summation_depth(tokens: int, variant: Variant) -> int:
     return 16 * -(-share // teams) + teams + variant.splits + 5  # 5: shuffles, rescaling
 
 
-def _head(query: Floats, keys: Floats, values: Floats, scale: float, variant: Variant) -> tuple[Floats, Floats]:
-    scores = keys @ query * scale
-    weights = np.exp(scores - scores.max())
-    weights /= weights.sum()
-    exact, size = weights @ values, weights @ np.abs(values)
-    largest = float((np.abs(keys) @ np.abs(query)).max()) * scale
-    delta = (2 * variant.head_dim + 8) * 2.0**-24 * largest
+def _score_error(queries: Floats, keys: Floats, scale: float, variant: Variant) -> Floats:
+    largest = (np.abs(queries) @ np.abs(keys).T).max(axis=1, keepdims=True) * scale
+    delta: Floats = (2 * variant.head_dim + 8) * 2.0**-24 * largest
     if variant.dtype != "float16" and variant.kv_dtype == "fp8_e4m3":
-        delta += 2.0**-25 * float(np.abs(keys).sum(axis=1).max()) * scale
-    halves = variant.dtype == "float16" or variant.kv_dtype == "fp8_e4m3"  # the format of the second product
-    pi, pi_0 = (2.0**-11, 2.0**-25) if halves else (2.0**-16, 0.0)
-    sigma = 2 * summation_depth(len(keys), variant) * _FLOAT32_STEP
-    relative = (1 + pi) * np.exp(2 * delta) * (1 + sigma) - 1
-    before_rounding = relative * size + pi_0 * np.abs(values).sum(axis=0)
-    output = variant.format
-    rounded = output.roundoff * (np.abs(exact) + before_rounding) + output.spacing_at_zero / 2
-    return exact, before_rounding + rounded
+        delta = delta + 2.0**-25 * float(np.abs(keys).sum(axis=1).max()) * scale
+    return delta

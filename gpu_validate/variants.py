@@ -165,11 +165,13 @@ def _ci() -> Iterator[Variant]:
 
 
 def _full() -> Iterator[Variant]:
+    """Head sizes by formats by groups, head sizes by block sizes, windows: every pair of settings that meet in code."""
     formats = (("float16", "float16"), ("bfloat16", "bfloat16"), ("float16", "fp8_e4m3"), ("bfloat16", "fp8_e4m3"))
-    for head_dim, block_size, group, (dtype, kv_dtype) in itertools.product(
-        HEAD_DIMS, (1, 3, 8, 16, 32, 48, 128, 256), (1, 2, 4, 7, 8, 16, 32, 71), formats
-    ):
-        yield Variant(head_dim, block_size, group, dtype, kv_dtype)
+    sizes, groups = (16, 1, 32, 3, 128, 8, 48, 256), (1, 2, 4, 7, 8, 16, 32, 71)
+    for i, (head_dim, group, (dtype, kv_dtype)) in enumerate(itertools.product(HEAD_DIMS, groups, formats)):
+        yield Variant(head_dim, sizes[(i + i // 8) % 8], group, dtype, kv_dtype)
+    for i, (head_dim, block_size) in enumerate(itertools.product(HEAD_DIMS, sizes)):
+        yield Variant(head_dim, block_size, groups[(i + i // 8) % 8], *formats[i % 4])
     for head_dim, window, block_size in itertools.product(HEAD_DIMS, (1, 16, 100), (1, 16, 24)):
         yield Variant(head_dim, block_size, 4, "bfloat16", "bfloat16", window)
 

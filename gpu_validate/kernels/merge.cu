@@ -3,13 +3,16 @@
 //   out[s, h] = sum_i 2^(max_i - max) partials[s, h, i] / sum_i 2^(max_i - max) sum_i
 //
 // partials [batch, num_heads, splits, HEAD_DIM], partial_stats [batch, num_heads, splits] of (max in powers of two,
-// sum), float32; out [batch, num_heads, HEAD_DIM] DTYPE. Grid (num_heads, batch), HEAD_DIM threads. A split that saw no
+// sum), float32; out [batch, num_heads, HEAD_DIM] DTYPE. Grid (num_heads, batch), THREADS threads. A split that saw no
 // token has a maximum of minus infinity and its partials are not read; a sequence of no token gives zeros.
 // One thread a dimension, as neighbours read neighbours; a running maximum makes one pass of it, with no barrier.
 #include "machine.h"
 
-KERNEL __launch_bounds__(HEAD_DIM)
+constexpr int THREADS = (HEAD_DIM + 31) / 32 * 32;  // whole warps
+
+KERNEL __launch_bounds__(THREADS)
 merge_splits(u16* out, const float* partials, const Pair* partial_stats, int splits, float v_scale) {
+  if (threadIdx.x >= HEAD_DIM) return;
   const i64 head = static_cast<i64>(blockIdx.y) * gridDim.x + blockIdx.x;
   float max = MINUS_INFINITY, total = 0.f, value = 0.f;
 #pragma unroll 4
