@@ -157,6 +157,23 @@ def test_nobody_is_lost_and_the_log_is_true(case: Case, step_time: PipelinedStep
     assert (state.state["running"] + state.state["waiting"]).tolist() == present
 
 
+def test_a_last_token_may_come_after_its_request_was_preempted() -> None:
+    """Its wait ends there: Little's law holds to the picosecond (``summarize``)."""
+    stages = PipelinedStepTime(tuple(LinearStepTime(5 * PS_PER_MS, 0, 0) for _ in range(3)))
+    ended_waiting = 0
+    for seed in range(25):
+        rng = np.random.default_rng(seed)
+        work = Workload.from_columns(
+            np.sort(rng.integers(0, 200, 40)) * PS_PER_MS, rng.integers(1, 40, 40), rng.integers(1, 6, 40)
+        )
+        engine = EngineConfig(128, 16, 24, scheduler_reserve_full_isl=False)
+        log = run(Case(work, engine, PagedPool(60, 1), LinearStepTime(1, 0, 0), {}), stages)
+        summarize(log)
+        table, back = log.request_columns(), log.replicas[0].requeue_columns()
+        ended_waiting += int((table["finish_ps"][back["row"]] == back["readmitted_ps"]).sum())
+    assert ended_waiting > 3
+
+
 def check_rows(replica: ReplicaLog, stages: int) -> None:
     """Rows follow each other; each stage is busy for at most the time in which a batch is in flight."""
     facts, rows = replica.pipeline, steps_of(replica)
