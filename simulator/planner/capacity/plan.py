@@ -24,6 +24,8 @@ _MOST_TOGETHER = 40_000
 _FILLS = 6
 """A saturation probe has requests enough to fill the batch so many times."""
 _MOST_SATURATING = 20_000
+MOST_GROWTH_ALONE = 10
+"""But at most so many times the file's own number; one that fills the batch less often finds less, not more."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +224,8 @@ class Planner:
         held = deployment.engine.max_model_len if isinstance(deployment.pool, ContiguousPool) else mean
         batch = min(batch, max(1, int(deployment.pool_slots / max(1.0, held))))
         turns = len(facts.built.workload) / max(1, int((facts.built.workload.after < 0).sum()))
-        return max(facts.requests, min(_MOST_SATURATING, math.ceil(_FILLS * batch * turns)))
+        most = min(_MOST_SATURATING, MOST_GROWTH_ALONE * facts.requests)
+        return max(facts.requests, min(most, math.ceil(_FILLS * batch * turns)))
 
 
 __all__ = ["Answered", "Ask", "Planner", "Sized", "Verdict"]

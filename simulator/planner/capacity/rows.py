@@ -51,6 +51,8 @@ def candidate_row(one: Rented, found: Found, settings: CapacitySettings, swept: 
     at = one.at_rate or sized.at_knee
     seen = at.outcome.facts if at is not None and at.outcome.status == "ok" else {}
     knee = _knee_rps(one)
+    if knee is not None and one.confirmed and one.meets and found.rate_rps is not None:
+        knee = max(knee, found.rate_rps)  # a fleet behind its router may bear more than its replicas alone
     served = found.rate_rps if found.rate_rps is not None and status in ("ok", "over_budget") else knee
     replicas = one.replicas
     changes = facts.candidate.changes
