@@ -12,6 +12,9 @@ FILES = {
     "merge_splits": "merge.cu",
     "append": "append.cu",
     "copy_blocks": "copy_blocks.cu",
+    "rms_norm": "rms_norm.cu",
+    "rope": "rope.cu",
+    "activation": "activation.cu",
 }
 _INCLUDE = re.compile(r'#include "([a-z_]+\.h)"\n')
 
