@@ -65,7 +65,8 @@ def to_floats(bits: Bits, name: str) -> Floats:
     if name == "float16":
         return bits.view(np.float16).astype(np.float64)
     if name == "bfloat16":
-        return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
+        with np.errstate(invalid="ignore"):  # signalling not-a-numbers
+            return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
     return _fp8_values()[bits]
 
 

@@ -138,7 +138,7 @@ DEVICE void leave_sums(const Softmax& soft, float* sums, Pair* stats, int warp, 
   }
 }
 
-// The warps' partial softmax as one. A maximum of minus infinity is that of a warp that saw no token.
+// The warps' partial softmax as one. A warp that saw no token has a maximum of minus infinity, so that it weighs 0.
 DEVICE float merge_teams(const float* sums, const Pair* stats, int row, int dimension, Pair& merged) {
   merged = Pair{MINUS_INFINITY, 0.f};
 #pragma unroll
@@ -148,12 +148,19 @@ DEVICE float merge_teams(const float* sums, const Pair* stats, int row, int dime
 #pragma unroll
   for (int team = 0; team < TEAMS; ++team) {
     const Pair stat = load_shared(stats + team * WARP_HEADS + row);
-    if (stat.first == MINUS_INFINITY) continue;
     const float weight = power_of_two(stat.first - merged.first);
     merged.second += weight * stat.second;
     out += weight * load_shared(sums + (team * WARP_HEADS + row) * SUM_PITCH + dimension);
   }
   return out;
+}
+
+// A sequence of no token is zeros, and a split without one says so to the merge.
+DEVICE void leave_nothing(u16* out, Pair* partial_stats, i64 first_head, int split, int splits) {
+  for (int i = threadIdx.x; i < GROUP * HEAD_DIM; i += THREADS) {
+    if (splits == 1) store_global(out + first_head * HEAD_DIM + i, static_cast<u16>(0));
+    else if (i < GROUP) store_global(partial_stats + (first_head + i) * splits + split, Pair{MINUS_INFINITY, 0.f});
+  }
 }
 
 // row_blocks: entries a row of `tables` (blocks a row of the pools without tables). scale: of the softmax. k_scale and
@@ -168,6 +175,7 @@ paged_decode(u16* out, float* partials, Pair* partial_stats, const u16* q, const
   const i64 first_head = (static_cast<i64>(sequence) * kv_heads + kv_head) * GROUP;
 
   const Range r = range_of(load_global(lengths + sequence), split, splits);
+  if (r.first_tile >= r.end_tile) return leave_nothing(out, partial_stats, first_head, split, splits);
   const int* table = PAGED ? tables + static_cast<i64>(sequence) * row_blocks : nullptr;
   const int capacity_row = PAGED ? 0 : sequence * row_blocks * BLOCK_SIZE;
   const u8* keys = k_pool + kv_head * ROW_VECTORS * 16;
@@ -214,7 +222,7 @@ paged_decode(u16* out, float* partials, Pair* partial_stats, const u16* q, const
     Pair merged;
     const float sum = merge_teams(sums, stats, row, dimension, merged);
     if (splits == 1) {
-      const float value = merged.second > 0.f ? sum / merged.second * v_scale : 0.f;
+      const float value = sum / merged.second * v_scale;
       store_global(out + first_head * HEAD_DIM + i, static_cast<u16>(pack<DTYPE>(value, 0.f)));
     } else {
       const i64 at = (first_head + row) * splits + split;

@@ -1,0 +1,104 @@
+"""What tests of the kernels share: sources with a planted mistake, small kernels of their own, one verdict per case."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pytest
+
+from gpu_validate import kernel_source
+from gpu_validate.append_case import AppendCase, append_shape, make_append_case
+from gpu_validate.backend import KernelError
+from gpu_validate.cases import Case, Shape, contiguous_case, make_case
+from gpu_validate.cpu_backend import CpuBackend
+from gpu_validate.number_formats import to_floats
+from gpu_validate.tolerance import Exact, exact_attention, tolerance
+from gpu_validate.variants import Variant
+
+needs_compiler = pytest.mark.skipif(not (shutil.which("g++") or shutil.which("c++")), reason="needs a C++ compiler")
+
+# Few variants that between them run through every line: several tiles a warp, blocks that cut tiles, windows, bytes,
+# groups of more heads than a warp holds.
+EVERY_LINE = (
+    Variant(64, 16, 4),
+    Variant(80, 7, 12, "bfloat16", "fp8_e4m3", window=33),
+    Variant(192, 5, 20, "float16", "float16"),
+    Variant(96, 24, 1, window=50),
+)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A case with its truth; ``bytes_read`` of keys and values that a kernel copies, no row twice."""
+
+    variant: Variant
+    case: Case
+    truth: Exact
+    bytes_read: int
+
+
+@cache
+def prepared(variant: Variant) -> tuple[Prepared, ...]:
+    """Lengths at every edge, a shared prefix, a long sequence."""
+    size = variant.block_size
+    lengths = (0, 1, size, size + 1, 15, 16, 17, 64 + size // 2, 150)
+    cases = []
+    for shape in (Shape(lengths, prefix=size + size // 2), Shape((300,), kv_heads=3, spread=3.0, seed=1)):
+        case = make_case(variant, shape)
+        case = case if variant.paged else contiguous_case(case, variant)
+        truth = exact_attention(case, variant)
+        row_bytes = variant.head_dim * variant.kv_format.size_bytes
+        cases.append(Prepared(variant, case, truth, 2 * sum(truth.tokens) * shape.kv_heads * row_bytes))
+    return tuple(cases)
+
+
+@cache
+def prepared_append(variant: Variant) -> AppendCase:
+    return make_append_case(variant, append_shape(variant, 0))
+
+
+def decode_faults(backend: CpuBackend, variant: Variant) -> Iterator[str]:
+    """What is wrong with decode attention, one line each; nothing for a right kernel."""
+    for ready in prepared(variant.with_splits(1)):
+        backend.counters.copied_bytes = 0
+        try:
+            out = to_floats(backend.decode(ready.case, variant), variant.dtype)
+        except KernelError as error:
+            yield str(error)
+            continue
+        wrong = ~(np.abs(out - ready.truth.output) <= tolerance(ready.truth, variant))
+        if wrong.any():
+            yield f"{wrong.sum()} of {wrong.size} numbers are wrong"
+        if backend.counters.copied_bytes != ready.bytes_read:
+            yield f"{backend.counters.copied_bytes} bytes of keys and values read, not {ready.bytes_read}"
+
+
+def write_faults(backend: CpuBackend, variant: Variant) -> Iterator[str]:
+    """What is wrong with append and copy_blocks."""
+    step = prepared_append(variant)
+    try:
+        copied = backend.copy_blocks(step.before, variant, step.pairs)
+        if not all(np.array_equal(*pair) for pair in zip(copied, (step.k_copied, step.v_copied), strict=True)):
+            yield "copied blocks differ"
+        before = Case(**{**vars(step.before), "k_pool": step.k_copied, "v_pool": step.v_copied})
+        after = backend.append(before, variant, step.new, step.positions)
+        if not all(np.array_equal(*pair) for pair in zip(after, (step.k_after, step.v_after), strict=True)):
+            yield "appended tokens differ"
+    except KernelError as error:
+        yield str(error)
+
+
+def source(name: str) -> str:
+    """A kernel or a header by name."""
+    return kernel_source.headers().get(name) or kernel_source.kernel_text(name)
+
+
+def planted(name: str, right: str, wrong: str) -> dict[str, str]:
+    """Sources for `CpuBackend` in which ``right``, which must stand there once, is ``wrong``."""
+    text = source(name)
+    assert text.count(right) == 1, f"{name} holds {right!r} {text.count(right)} times"
+    return {name: text.replace(right, wrong)}
