@@ -121,6 +121,11 @@ def test_a_failure_far_below_a_clear_pass_is_looked_for_in_two_rates_and_no_furt
         assert knee.index == expected
 
 
+def test_below_a_failure_that_was_found_two_more_rates_are_looked_at() -> None:
+    knee, _ = told(find_knee(0), lambda index: Verdict(index <= -10 and index not in (-12, -15), 0.5))
+    assert knee.index == -16
+
+
 @given(
     st.lists(st.floats(0.0, 0.08), min_size=RANGE + 1, max_size=RANGE + 1),
     st.floats(1.03, 1.1),

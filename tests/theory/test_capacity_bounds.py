@@ -118,6 +118,30 @@ workload:
         assert bounds.floors[name] <= found[name]
 
 
+@pytest.mark.parametrize("preset", ["orca-max", "vllm-v0", "sglang"])
+def test_steps_that_may_be_larger_than_the_token_budget_do_not_break_the_bounds(preset: str) -> None:
+    """Orca computes a prompt whole; others' decodes come on top of the budget of their prompts."""
+    text = f"""\
+model: llama-3.1-8b
+gpu: h100-sxm-80gb
+parallelism: {{tensor_parallel_size: 1}}
+engine: {{preset: {preset}, max_model_len: 2048, max_num_batched_tokens: 256}}
+{LINEAR}
+workload:
+  num_requests: 30
+  arrivals: {{kind: poisson, rate_rps: 0.1}}
+  prompt_tokens: {{kind: fixed, tokens: {1000 if preset == "orca-max" else 200}}}
+  output_tokens: {{kind: fixed, tokens: 3}}
+"""
+    question = asked(text)
+    for rate in (0.1, 1000.0):
+        built = build(question.patches.bound(question.candidates[0], 1, rate, None))
+        found, bounds = result(built, run(built), None), bounds_of(built.deployment, built.workload)
+        assert found["rejected"] == 0 and bounds.ceiling_rps is not None
+        assert bounds.floors["mean_ttft_ms"] <= found["mean_ttft_ms"]
+        assert found["request_throughput"] <= bounds.ceiling_rps
+
+
 def saturated_rps(batch: int, prompt: int, output: int, base_s: float, token_s: float, context_s: float) -> float:
     """Requests a second of a server whose batch of ``batch`` is always full, lengths being fixed.
 
