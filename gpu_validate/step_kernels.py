@@ -19,7 +19,7 @@ def norm_launch(output: Array, residual: Array, x: Array, weight: Array) -> Laun
 
 
 def rope_launch(queries: Array, keys: Array, values: Array, qkv: Array, positions: Array, turns: Array) -> Launch:
-    """Queries [rows, heads, head_dim], keys and values [rows, kv_heads, head_dim] out of ``qkv``, turned by position."""
+    """Queries [rows, heads, head_dim], keys and values [rows, kv_heads, head_dim] out of ``qkv``, positions in them."""
     rows, heads, head_dim = queries.shape
     kv_heads = keys.shape[1]
     threads = -(-(head_dim // 2) // 32) * 32

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from simulator.cli import capacity, catalog, report, run, schema, size, sweep, verify, workload
+from simulator.cli import capacity, catalog, gpu, report, run, schema, size, sweep, verify, workload
 from simulator.cli.console import KvplanGroup
 
 app = typer.Typer(
@@ -41,4 +41,5 @@ app.command("workload")(workload.workload)
 app.command("report")(report.report)
 app.command("schema")(schema.schema)
 app.add_typer(catalog.app, name="catalog")
+app.add_typer(gpu.app, name="gpu")
 app.add_typer(verify.app, name="verify")

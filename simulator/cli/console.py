@@ -17,7 +17,6 @@ from workloads.errors import WorkloadError
 
 LATER = {
     "capacity": "compare deployments as variants of a scenario with kvplan run",
-    "gpu": "use the shipped calibration",
     "calibrate": "write a calibration file by hand (see simulator/catalog/calibrations)",
     "explore": "open report.html of a run",
     "serve": "use kvplan size",
