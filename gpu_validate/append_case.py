@@ -49,7 +49,9 @@ def make_append_case(variant: Variant, shape: Shape) -> AppendCase:
     before = case_of(variant, shape, manager, rng)
     new_shape = (2, batch, shape.kv_heads, variant.head_dim)
     spread = np.where(rng.random(new_shape) < 0.02, 2000.0, 4.0)  # fp8 saturates, and has small numbers
-    new = to_bits(rng.standard_normal(new_shape) * spread * rng.random(new_shape) ** 4, variant.dtype)
+    numbers = rng.standard_normal(new_shape) * spread * rng.random(new_shape) ** 4
+    numbers[:, 0, 0, :4] = np.inf, -np.inf, np.nan, 448.0
+    new = to_bits(numbers, variant.dtype)
     stored = [_stored(new[i], scale, variant) for i, scale in enumerate((before.k_scale, before.v_scale))]
     pairs, positions = [], np.full(batch, -1, dtype=np.int32)
     for i in range(batch - 1):

@@ -32,11 +32,12 @@ _FLAGS = ("-x", "c++", "-std=c++17", "-O1", "-shared", "-fPIC", "-Wno-unknown-pr
 
 @dataclass
 class Counters:
-    """What a launch did, counted by the shim, summed over the launches since ``clear``.
+    """What a launch did, counted by the shim, summed over all its launches.
 
     Attributes:
         copied_bytes: from global to shared memory.
-        loads: of global memory by other means, one a thread.
+        stored_bytes: into global memory.
+        loads: of global memory into registers, one a thread.
         matrix_loads: 8x8 matrices out of shared memory.
         bank_conflicts: rows of those matrices that lay in the bank of another.
         barriers: of whole blocks.
@@ -44,6 +45,7 @@ class Counters:
     """
 
     copied_bytes: int = 0
+    stored_bytes: int = 0
     loads: int = 0
     matrix_loads: int = 0
     bank_conflicts: int = 0
@@ -92,11 +94,13 @@ class CpuBackend:
     """A `Backend`. ``seed`` draws the order in which threads take turns.
 
     Attributes:
+        flags: more for the compiler, such as sanitizers that trap.
         texts: other sources for some kernels or headers, by name, for tests that plant a mistake.
     """
 
     seed: int = 0
     folder: Path = field(default_factory=cache_folder)
+    flags: tuple[str, ...] = ()
     texts: dict[str, str] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)
     name: str = "cpu"
@@ -187,10 +191,12 @@ class CpuBackend:
         headers = kernel_source.headers() | {name: self.texts[name] for name in self.texts if name.endswith(".h")}
         everything = "\0".join((text, *headers.values()))
         defines = _used(macros, everything if "decode_tiles.h" in text else text)
-        name = hashlib.sha256("\0".join((everything, *defines, *_FLAGS, _compiler())).encode()).hexdigest()[:24]
+        name = hashlib.sha256(
+            "\0".join((everything, *defines, *_FLAGS, *self.flags, _compiler())).encode()
+        ).hexdigest()[:24]
         path = self.folder / f"{kernel}-{name}.so"
         if not path.exists():
-            _build(text, headers, defines, path)
+            _build(text, headers, (*self.flags, *(f"-D{define}" for define in defines)), path)
         return path
 
 
@@ -199,14 +205,13 @@ def _used(macros: tuple[str, ...], text: str) -> tuple[str, ...]:
     return tuple(macro for macro in macros if macro.partition("=")[0] in text)
 
 
-def _build(text: str, headers: dict[str, str], defines: tuple[str, ...], path: Path) -> None:
+def _build(text: str, headers: dict[str, str], flags: tuple[str, ...], path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         source, built = Path(folder) / "kernel.cu", Path(folder) / "kernel.so"
         for name, content in {**headers, source.name: text}.items():
             (Path(folder) / name).write_text(content)
-        flags = (*_FLAGS, *(f"-D{define}" for define in defines))
         done = subprocess.run(
-            (_compiler(), *flags, str(source), "-o", str(built)), capture_output=True, text=True, check=False
+            (_compiler(), *_FLAGS, *flags, str(source), "-o", str(built)), capture_output=True, text=True, check=False
         )
         if done.returncode:
             raise KernelError(f"g++ refused the kernel: {done.stderr.strip()[:2000]}", where=path.stem)

@@ -16,7 +16,7 @@ FILES = {
     "rope": "rope.cu",
     "activation": "activation.cu",
 }
-_INCLUDE = re.compile(r'#include "([a-z_]+\.h)"\n')
+_INCLUDE = re.compile(r'#include "([a-z0-9_]+\.h)"\n')
 
 
 def kernel_text(kernel: str) -> str:

@@ -14,8 +14,9 @@ from gpu_validate import kernel_source
 from gpu_validate.append_case import AppendCase, append_shape, make_append_case
 from gpu_validate.backend import KernelError
 from gpu_validate.cases import Case, Shape, contiguous_case, make_case
-from gpu_validate.cpu_backend import CpuBackend
-from gpu_validate.number_formats import to_floats
+from gpu_validate.cpu_backend import Counters, CpuBackend
+from gpu_validate.launches import Launch
+from gpu_validate.number_formats import to_bits, to_floats
 from gpu_validate.tolerance import Exact, exact_attention, tolerance
 from gpu_validate.variants import Variant
 
@@ -64,7 +65,7 @@ def prepared_append(variant: Variant) -> AppendCase:
 def decode_faults(backend: CpuBackend, variant: Variant) -> Iterator[str]:
     """What is wrong with decode attention, one line each; nothing for a right kernel."""
     for ready in prepared(variant.with_splits(1)):
-        backend.counters.copied_bytes = 0
+        backend.counters = Counters()
         try:
             out = to_floats(backend.decode(ready.case, variant), variant.dtype)
         except KernelError as error:
@@ -75,11 +76,16 @@ def decode_faults(backend: CpuBackend, variant: Variant) -> Iterator[str]:
             yield f"{wrong.sum()} of {wrong.size} numbers are wrong"
         if backend.counters.copied_bytes != ready.bytes_read:
             yield f"{backend.counters.copied_bytes} bytes of keys and values read, not {ready.bytes_read}"
+        if variant.splits == 1 and backend.counters.stored_bytes != ready.case.queries.nbytes:
+            yield f"{backend.counters.stored_bytes} bytes written, not {ready.case.queries.nbytes}"
 
 
 def write_faults(backend: CpuBackend, variant: Variant) -> Iterator[str]:
     """What is wrong with append and copy_blocks."""
     step = prepared_append(variant)
+    backend.counters = Counters()
+    row_bytes = step.k_after[0, 0].nbytes
+    rows = len(step.pairs) * variant.block_size + int((step.positions >= 0).sum())
     try:
         copied = backend.copy_blocks(step.before, variant, step.pairs)
         if not all(np.array_equal(*pair) for pair in zip(copied, (step.k_copied, step.v_copied), strict=True)):
@@ -88,8 +94,38 @@ def write_faults(backend: CpuBackend, variant: Variant) -> Iterator[str]:
         after = backend.append(before, variant, step.new, step.positions)
         if not all(np.array_equal(*pair) for pair in zip(after, (step.k_after, step.v_after), strict=True)):
             yield "appended tokens differ"
+        if backend.counters.stored_bytes != 2 * rows * row_bytes:
+            yield f"{backend.counters.stored_bytes} bytes written, not {2 * rows * row_bytes}"
     except KernelError as error:
         yield str(error)
+
+
+FLOAT8 = """
+#include "machine.h"
+#include "float8.h"
+KERNEL __launch_bounds__(32)
+convert(u8* out, const float* in, int count) {
+  for (int i = threadIdx.x; i < count; i += 32) store_global(out + i, float8_of(load_global(in + i)));
+}
+EXPORT(convert)
+"""
+
+
+def float8_faults(backend: CpuBackend, variant: Variant) -> Iterator[str]:
+    """What is wrong with the kernels' rounding to fp8: on every number, every tie, and their nearest floats."""
+    numbers = to_floats(np.arange(127, dtype=np.uint8), "fp8_e4m3")
+    edges = np.concatenate([numbers, (numbers[1:] + numbers[:-1]) / 2, [464.0, 2.0**-11, 2.0**-127, 1e30]])
+    middle = edges.astype(np.float32)
+    near = np.concatenate([middle, np.nextafter(middle, np.float32(0)), np.nextafter(middle, np.float32(1e38))])
+    values = np.concatenate([near, -near, np.float32([np.inf, -np.inf, np.nan])]).astype(np.float32)
+    out = np.zeros(len(values), dtype=np.uint8)
+    backend.texts = {**backend.texts, "append": FLOAT8}
+    try:
+        backend.run(Launch("append", (1, 1, 1), 32, 0, (out, values, np.int32(len(values))), (0,)), variant)
+    except KernelError as error:
+        yield str(error)
+    if not np.array_equal(out, to_bits(values.astype(np.float64), "fp8_e4m3")):
+        yield "fp8 numbers differ"
 
 
 def source(name: str) -> str:

@@ -4,27 +4,11 @@
 //   positions    [batch] int32: the token's place in its sequence (= tokens stored before it); negative: skip the sequence
 //
 // Grid (batch), 128 threads; each carries 8 numbers at a time: one 16-byte vector, or 8 bytes of fp8.
-// fp8: stored = nearest e4m3 of x / scale, ties to even, at most 448 in size (as vLLM's cache kernels saturate).
+// fp8: stored = nearest e4m3 of x / scale.
 #include "machine.h"
+#include "float8.h"
 
 constexpr int PIECE = 8;  // numbers
-
-DEVICE u8 float8_of(float x) {
-  const u32 bits = bits_of(x), sign = bits >> 24 & 0x80;
-  const u32 size = bits & 0x7fffffff;
-  if (size > 0x7f800000) return static_cast<u8>(sign | 0x7f);  // not a number
-  if (size >= 0x43e00000) return static_cast<u8>(sign | 0x7e);  // 448 and more
-  const int exponent = static_cast<int>(size >> 23) - 127;
-  if (exponent < -10) return static_cast<u8>(sign);  // below half the smallest, 2^-9
-  // A step of the result is 2^(exponent - 3), 2^-9 below the normal range: that many bits of the fraction go.
-  const int dropped = 20 + (exponent < -6 ? -6 - exponent : 0);
-  const u32 fraction = (size & 0x7fffff) | 0x800000;
-  u32 kept = fraction >> dropped;
-  const u32 rest = fraction & ((1u << dropped) - 1), half = 1u << (dropped - 1);
-  kept += rest > half || (rest == half && (kept & 1)) ? 1 : 0;
-  // `kept` holds the leading bit in the normal range; a carry moves on into the exponent as it should.
-  return static_cast<u8>(sign | (exponent < -6 ? kept : kept + (static_cast<u32>(exponent + 6) << 3)));
-}
 
 DEVICE void store_piece(u8* pool, i64 number, const u16* source, float scale) {
   const Vector piece = load_global(reinterpret_cast<const Vector*>(source));

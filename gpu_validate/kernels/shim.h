@@ -46,7 +46,7 @@ struct alignas(8) Pair { float first, second; };
 namespace shim {
 
 struct Region { const u8* base; u64 bytes; int writable; };
-struct Counters { u64 copied_bytes, loads, matrix_loads, bank_conflicts, barriers, products; };
+struct Counters { u64 copied_bytes, stored_bytes, loads, matrix_loads, bank_conflicts, barriers, products; };
 struct Launch {
   u32 grid[3];
   u32 threads;

@@ -8,6 +8,7 @@ template <class Type> static Type load_global(const Type* at) {
 }
 template <class Type> static void store_global(Type* at, Type value) {
   shim::check_global(at, sizeof(Type), true, sizeof(Type));
+  shim::block.launch->counters->stored_bytes += sizeof(Type);
   *at = value;
 }
 template <class Type> static Type load_shared(const Type* at) {

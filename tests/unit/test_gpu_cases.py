@@ -93,8 +93,7 @@ def test_an_append_case_changes_one_row_a_sequence(variant: Variant) -> None:
 
 
 def test_the_tolerance_is_near_the_outputs_own_rounding() -> None:
-    """Were it wide, it would hide mistakes. It stays at the output's own rounding, or that of weights in float16, whatever
-    the length."""
+    """Were it wide, it would hide mistakes: it stays at the rounding of the output, or of weights in float16."""
     for variant, most in ((Variant(64), 1.25), (Variant(64, dtype="float16", kv_dtype="float16"), 7.0)):
         exact = exact_attention(make_case(variant, Shape((3, 300, 2000))), variant)
         rounding = variant.format.roundoff * np.abs(exact.output).mean(axis=(1, 2))

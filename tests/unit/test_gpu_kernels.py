@@ -14,7 +14,7 @@ from gpu_validate.cases import Shape, make_case
 from gpu_validate.check import run_checks
 from gpu_validate.cpu_backend import Counters, CpuBackend
 from gpu_validate.variants import Variant, grid
-from tests.kernel_support import EVERY_LINE, decode_faults, needs_compiler, planted, write_faults
+from tests.kernel_support import EVERY_LINE, decode_faults, float8_faults, needs_compiler, planted, write_faults
 
 pytestmark = needs_compiler
 
@@ -44,6 +44,10 @@ def test_the_check_reports_a_broken_kernel(tmp_path: Path) -> None:
     report = run_checks(CpuBackend(folder=tmp_path, texts=texts), (Variant(64, 16, 1, window=20),), grid="one")
     failed = {finding.check for finding in report.failed}
     assert failed == {"numpy", "splits"} and "instead of" in report.failed[0].detail
+
+
+def test_fp8_rounds_as_it_should() -> None:
+    assert not list(float8_faults(CpuBackend(), Variant()))
 
 
 @pytest.mark.slow

@@ -174,5 +174,5 @@ def test_the_shims_numbers_are_numpys_bit_for_bit(dtype: str, kv_dtype: str, tmp
     wanted = to_bits(floats.astype(np.float64), dtype).astype(np.uint32)
     assert np.array_equal(packed, wanted | wanted << np.uint32(16))
     with np.errstate(invalid="ignore"):
-        numbers = to_floats(bits.astype(variant.kv_format.storage), kv_dtype)
-    assert np.array_equal(unpacked, numbers.astype(np.float32), equal_nan=True)
+        numbers = to_floats(bits.astype(variant.kv_format.storage), kv_dtype).astype(np.float32)
+        assert np.array_equal(unpacked, numbers, equal_nan=True)

@@ -1,0 +1,165 @@
+"""Every index expression of the kernels, wrong in one place at a time: which of these mutants do the tests let pass?
+
+``python -m tests.kernel_mutants`` tries them all (minutes) and lists the survivors.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpu_validate.backend import KernelError
+from gpu_validate.cpu_backend import CpuBackend
+from gpu_validate.variants import Variant
+from tests.kernel_support import (
+    EVERY_LINE,
+    decode_faults,
+    float8_faults,
+    prepared,
+    prepared_append,
+    source,
+    write_faults,
+)
+
+# Where the index arithmetic of a file begins; what stands before sizes the launch (tests/unit/test_gpu_variants.py).
+STARTS = {
+    "decode_tiles.h": "// The tokens of one sequence",
+    "paged_decode": "// The running softmax",
+    "merge_splits": "KERNEL",
+    "append": "constexpr int PIECE",
+    "float8.h": "DEVICE",
+    "copy_blocks": "KERNEL",
+}
+_SWAPS = dict(
+    pair.split(" to ")
+    for pair in (
+        "+ to -, - to +, * to +, / to *, % to /, < to <=, <= to <, > to >=, >= to >, == to !=, != to ==, << to >>, "
+        ">> to <<, & to |, | to &, && to ||, || to &&, += to -=, *= to +=, "
+        "imin to imax, imax to imin, fmaxf to fminf, fminf to fmaxf"
+    ).split(", ")
+)
+_SITE = re.compile(
+    r"(?<= )(?:[+*]=|<<|>>|[<>=!]=|&&|\|\||[-+*/%<>&|])(?= )"  # binary operators have spaces around them
+    r"|\b(?:imin|imax|fmaxf|fminf)(?=\()"
+    r"|(?<![\w.])\d+(?![\w.])"  # integers
+)
+_TIMEOUT_S = 60
+_TRAPS = ("-fsanitize=bounds,shift", "-fsanitize-undefined-trap-on-error")  # an index outside an array ends the process
+FAULTS = {"append": write_faults, "copy_blocks": write_faults, "float8.h": float8_faults}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change: ``right`` at an offset of a file becomes ``wrong``."""
+
+    file: str
+    offset: int
+    right: str
+    wrong: str
+
+    def text(self) -> str:
+        text = source(self.file)
+        return text[: self.offset] + self.wrong + text[self.offset + len(self.right) :]
+
+    @property
+    def line(self) -> str:
+        """The line as it should be, without its comment."""
+        text = source(self.file)
+        start = text.rfind("\n", 0, self.offset) + 1
+        return text[start : text.find("\n", self.offset)].partition("//")[0].strip()
+
+    def __str__(self) -> str:
+        number = source(self.file).count("\n", 0, self.offset) + 1
+        return f"{self.file}:{number}: {self.right} -> {self.wrong} in: {self.line}"
+
+
+def mutants() -> list[Mutant]:
+    """Operators swapped for their neighbours, integers one too large, minima and maxima exchanged."""
+    found = []
+    for file, start in STARTS.items():
+        text = source(file)
+        offset = text.index(start)
+        for line in text[offset:].splitlines(keepends=True):
+            code = line.partition("//")[0]
+            if not code.lstrip().startswith("#") and "__launch_bounds__" not in code:
+                for site in _SITE.finditer(code):
+                    wrong = _SWAPS.get(site[0]) or str(int(site[0]) + 1)
+                    found.append(Mutant(file, offset + site.start(), site[0], wrong))
+            offset += len(line)
+    return found
+
+
+def variants_for(file: str) -> tuple[Variant, ...]:
+    """Which variants try a mutant of this file, the likeliest to catch it first."""
+    if file == "merge_splits":
+        return EVERY_LINE[0].with_splits(3), EVERY_LINE[1].with_splits(7)
+    if file in FAULTS:
+        return EVERY_LINE[:2]
+    return (*EVERY_LINE, EVERY_LINE[0].with_splits(3), EVERY_LINE[3].contiguous(), Variant(64, 16, 9, window=1))
+
+
+def verdict(mutant: Mutant, folder: Path) -> str:
+    """ "caught", "refused" (by the compiler) or "survived"; a process of its own, as a mutant may loop for ever."""
+    child = os.fork()
+    if child == 0:
+        os._exit(_try(mutant, folder))
+    end = time.monotonic() + _TIMEOUT_S
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return {0: "survived", 2: "refused"}.get(os.waitstatus_to_exitcode(status), "caught")
+        time.sleep(0.02)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return "caught"
+
+
+def _try(mutant: Mutant, folder: Path) -> int:
+    backend = CpuBackend(folder=folder, flags=_TRAPS, texts={mutant.file: mutant.text()})
+    for variant in variants_for(mutant.file):
+        try:
+            fault = next(iter(FAULTS.get(mutant.file, decode_faults)(backend, variant)), None)
+        except KernelError:
+            return 2
+        if fault is not None:
+            return 2 if "g++ refused" in fault else 1
+    return 0
+
+
+def prepare(files: set[str]) -> None:
+    """Cases are made once, before processes part."""
+    for file in files:
+        for variant in variants_for(file):
+            if file in FAULTS:
+                prepared_append(variant)
+            else:
+                prepared(variant.with_splits(1))
+
+
+def try_all(which: list[Mutant], workers: int) -> dict[Mutant, str]:
+    """The verdict of each mutant."""
+    prepare({mutant.file for mutant in which})
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(workers) as pool:
+        return dict(zip(which, pool.map(lambda mutant: verdict(mutant, Path(folder)), which), strict=True))
+
+
+def main() -> int:
+    which = [mutant for mutant in mutants() if not sys.argv[1:] or mutant.file in sys.argv[1:]]
+    verdicts = try_all(which, os.cpu_count() or 1)
+    for kind in ("caught", "refused", "survived"):
+        print(f"{kind}: {sum(1 for found in verdicts.values() if found == kind)}")
+    for mutant, found in verdicts.items():
+        if found == "survived":
+            print(mutant)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
