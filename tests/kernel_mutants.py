@@ -37,14 +37,31 @@ STARTS = {
     "float8.h": "DEVICE",
     "copy_blocks": "KERNEL",
 }
-_SWAPS = dict(
-    pair.split(" to ")
-    for pair in (
-        "+ to -, - to +, * to +, / to *, % to /, < to <=, <= to <, > to >=, >= to >, == to !=, != to ==, << to >>, "
-        ">> to <<, & to |, | to &, && to ||, || to &&, += to -=, *= to +=, "
-        "imin to imax, imax to imin, fmaxf to fminf, fminf to fmaxf"
-    ).split(", ")
-)
+_SWAPS = {
+    "+": "-",
+    "-": "+",
+    "*": "+",
+    "/": "*",
+    "%": "/",
+    "<": "<=",
+    "<=": "<",
+    ">": ">=",
+    ">=": ">",
+    "==": "!=",
+    "!=": "==",
+    "<<": ">>",
+    ">>": "<<",
+    "&": "|",
+    "|": "&",
+    "&&": "||",
+    "||": "&&",
+    "+=": "-=",
+    "*=": "+=",
+    "imin": "imax",
+    "imax": "imin",
+    "fmaxf": "fminf",
+    "fminf": "fmaxf",
+}
 _SITE = re.compile(
     r"(?<= )(?:[+*]=|<<|>>|[<>=!]=|&&|\|\||[-+*/%<>&|])(?= )"  # binary operators have spaces around them
     r"|\b(?:imin|imax|fmaxf|fminf)(?=\()"
