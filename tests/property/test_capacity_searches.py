@@ -122,8 +122,16 @@ def test_a_failure_far_below_a_clear_pass_is_looked_for_in_two_rates_and_no_furt
 
 
 def test_below_a_failure_that_was_found_two_more_rates_are_looked_at() -> None:
-    knee, _ = told(find_knee(0), lambda index: Verdict(index <= -10 and index not in (-12, -15), 0.5))
+    knee, _ = told(find_knee(0, -10), lambda index: Verdict(index <= -10 and index not in (-12, -15), 0.5))
     assert knee.index == -16
+
+
+@given(st.integers(-RANGE, -20), st.integers(-12, 0), hints)
+def test_a_pass_by_chance_far_above_the_knee_costs_a_second_search_and_not_a_walk(
+    limit: int, chance: int, hint: int | None
+) -> None:
+    knee, looks = checked(lambda index: Verdict(index <= limit or index == chance, 0.5), 0, hint)
+    assert knee.index == limit and len(looks) <= 2 * CLIMB + BRACKET + 2 * GUARD
 
 
 @given(

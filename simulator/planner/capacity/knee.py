@@ -118,12 +118,10 @@ def _guard(
     below, looked = low - 1, 0
     while below > bottom and looked < MOST_GUARDS:
         if not (yield from _look(tried, below)):
-            high = below
-            low = below - 1
-            while low > bottom and not (yield from _look(tried, low)):
-                high, low = low, low - 1
-            if low <= bottom:
+            passing, high = yield from _down(tried, below, 1, bottom)
+            if passing is None:
                 return None, high
+            low, high = yield from _halve(tried, passing, high)
             below, looked = low - 1, 0
             continue
         looked += 1
