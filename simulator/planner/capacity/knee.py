@@ -14,7 +14,7 @@ CLOSE = 0.9
 """A pass whose worst latency is above this share of its limit is close: a lower rate might still fail."""
 GUARD = 2
 """Rates below the knee that are looked at in any case."""
-MOST_GUARDS = 16
+MOST_GUARDS = 8
 RANGE = 160
 """A knee this many steps (a factor of 113) below the highest stable rate is no knee: the server serves nobody well."""
 _FIRST_STEP = 4
