@@ -117,7 +117,7 @@ def float8_faults(backend: CpuBackend, variant: Variant) -> Iterator[str]:
     edges = np.concatenate([numbers, (numbers[1:] + numbers[:-1]) / 2, [464.0, 2.0**-11, 2.0**-127, 1e30]])
     middle = edges.astype(np.float32)
     near = np.concatenate([middle, np.nextafter(middle, np.float32(0)), np.nextafter(middle, np.float32(1e38))])
-    values = np.concatenate([near, -near, np.float32([np.inf, -np.inf, np.nan])]).astype(np.float32)
+    values = np.concatenate([near, -near, np.array([np.inf, -np.inf, np.nan], dtype=np.float32)]).astype(np.float32)
     out = np.zeros(len(values), dtype=np.uint8)
     backend.texts = {**backend.texts, "append": FLOAT8}
     try:

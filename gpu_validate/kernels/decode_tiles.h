@@ -60,23 +60,26 @@ DEVICE int place_of(const int* table, const Range& r, int tile, int lane, int ca
   return load_global(table + token / BLOCK_SIZE) * BLOCK_SIZE + token % BLOCK_SIZE;
 }
 
+DEVICE bool seen(const Range& r, int token) { return (WINDOW == 0 || token >= r.begin) && token < r.end; }
+
 // Starts the copies of a tile's keys and values. Rows that nobody may see become zeros: memory never written can hold
 // anything, and a weight of zero times not-a-number is not zero.
-DEVICE void fetch(Vector* stage, const u8* keys, const u8* values, const Range& r, int tile, int place, i64 row_bytes,
+DEVICE void fetch(Vector* stage, const u8* keys, const u8* values, const Range& r, int tile, int place, int row_bytes,
                   int team_thread) {
   if (tile < r.end_tile) {
     constexpr int COPIES = ceil_div(TILE * ROW_VECTORS, TEAM_THREADS);
+    const i64 first = static_cast<i64>(place) * row_bytes;
 #pragma unroll
     for (int i = 0; i < COPIES; ++i) {
       const int copy = team_thread + i * TEAM_THREADS;
       const int row = copy / ROW_VECTORS, vector = copy % ROW_VECTORS;
-      const int token = tile * TILE + row;
-      const bool live = token >= r.begin && token < r.end;
-      const int at = WHOLE_TILES ? place + row : from_lane(place, row % TILE);
-      const i64 offset = live ? at * row_bytes + vector * 16 : 0;
+      const bool live = seen(r, tile * TILE + row);
+      i64 at = first + (row * row_bytes + vector * 16);  // one 64-bit product a tile
+      if (!WHOLE_TILES) at = static_cast<i64>(from_lane(place, row % TILE)) * row_bytes + vector * 16;
+      if (!PAGED) at = live ? at : 0;  // through a table even rows that are not read lie in the pool, here perhaps not
       if (copy < TILE * ROW_VECTORS) {
-        copy_async(stage + row * PITCH + vector, keys + offset, live);
-        copy_async(stage + TILE_VECTORS + row * PITCH + vector, values + offset, live);
+        copy_async(stage + row * PITCH + vector, keys + at, live);
+        copy_async(stage + TILE_VECTORS + row * PITCH + vector, values + at, live);
       }
     }
   }

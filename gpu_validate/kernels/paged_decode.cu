@@ -46,7 +46,7 @@ DEVICE void soften(Softmax& soft, float (&scores)[WARP_TILES][4], const Range& r
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int token = tile * TILE + lane / 4 + i / 2 * 8;
-        if (token < r.begin || token >= r.end) scores[n][i] = MINUS_INFINITY;
+        if (!seen(r, token)) scores[n][i] = MINUS_INFINITY;
       }
     }
 #pragma unroll
@@ -180,7 +180,7 @@ paged_decode(u16* out, float* partials, Pair* partial_stats, const u16* q, const
   const int capacity_row = PAGED ? 0 : sequence * row_blocks * BLOCK_SIZE;
   const u8* keys = k_pool + kv_head * ROW_VECTORS * 16;
   const u8* values = v_pool + kv_head * ROW_VECTORS * 16;
-  const i64 row_bytes = static_cast<i64>(kv_heads) * ROW_VECTORS * 16;
+  const int row_bytes = kv_heads * ROW_VECTORS * 16;
   Vector* stages = reinterpret_cast<Vector*>(shared) + team * STAGES * 2 * TILE_VECTORS;
 
   // Copies run STAGES - 1 tiles ahead, their places one more.

@@ -26,8 +26,14 @@ MISTAKES = {
         SMALL,
         WRONG,
     ),
-    "tail read from memory": (TILES, "token >= r.begin && token < r.end;", "token >= r.begin;", SMALL, WRONG),
-    "tail of zeros counted": (DECODE, "token < r.begin || token >= r.end", "token < r.begin", SMALL, WRONG),
+    "tail read from memory": (
+        TILES,
+        "live = seen(r, tile * TILE + row);",
+        "live = seen(r, tile * TILE + row) || row >= 2;",
+        SMALL,
+        WRONG,
+    ),
+    "tail of zeros counted": (DECODE, "if (!seen(r, token)) ", "if (token < r.begin) ", SMALL, WRONG),
     "wrong KV head": (DECODE, "k_pool + kv_head * ", "k_pool + (kv_head + 1) % kv_heads * ", SMALL, WRONG),
     "heads interleaved": (
         DECODE,
