@@ -31,7 +31,7 @@ def test_a_saturated_rate_is_no_winner_however_short_the_run_and_loose_the_limit
     sets = [f"workload.num_requests={requests}", *([change] if change else [])]
     answer = searched(LOOSE, sets, rate_rps=200.0)
     one = answer.found.rented[0].sized
-    assert one.sustained_rps is not None and 40 < one.sustained_rps < 48
+    assert one.sustained_rps is not None and 20 < one.sustained_rps < 48  # fewer requests find less, not more
     assert one.knee_rps is None or one.knee_rps <= one.sustained_rps * one.replicas
     if "replicas" in change:
         assert answer.said["winner"] is None

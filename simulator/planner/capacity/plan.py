@@ -21,7 +21,7 @@ MOST_GROWTH = 4
 EACH = 200
 """And so many for each replica, so that each is seen at work."""
 _MOST_TOGETHER = 40_000
-_FILLS = 6
+_FILLS = 4
 """A saturation probe has requests enough to fill the batch so many times."""
 _MOST_SATURATING = 20_000
 MOST_GROWTH_ALONE = 10
