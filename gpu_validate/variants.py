@@ -14,6 +14,7 @@ MAX_BLOCK_SIZE = 256
 MAX_GROUP = 128
 GRIDS = ("ci", "full", "bench")
 _TILE_TOKENS = 16
+_BLOCK_BYTES = 72000
 
 
 @dataclass(frozen=True)
@@ -110,8 +111,9 @@ def _geometry(variant: Variant) -> Geometry:
     head_tiles = -(-variant.group // 8)
     team_warps = -(-head_tiles // max(1, 256 // variant.head_dim))
     warp_heads = 8 * -(-head_tiles // team_warps)
-    stages = 3 if stage_bytes < 8000 else 2
-    teams = 1 if team_warps > 1 else min(4, 72000 // (stages * stage_bytes))
+    stages = min(17500 * team_warps, _BLOCK_BYTES) // stage_bytes
+    stages = max(2, min(8 if team_warps > 1 else 4, stages))
+    teams = 1 if team_warps > 1 else min(4, _BLOCK_BYTES // (stages * stage_bytes))
     warps = teams * team_warps
     merge_bytes = warps * warp_heads * (variant.head_dim + 4 + 2) * 4
     return Geometry(32 * warps, teams, max(teams * stages * stage_bytes, merge_bytes))

@@ -22,8 +22,12 @@ constexpr int WARP_TILES = ceil_div(HEAD_TILES, TEAM_WARPS);
 constexpr int WARP_HEADS = 8 * WARP_TILES;
 constexpr int TILE_VECTORS = TILE * PITCH;                // of keys; as many of values follow
 constexpr int STAGE_BYTES = 2 * TILE_VECTORS * 16;
-constexpr int STAGES = STAGE_BYTES < 8000 ? 3 : 2;
-constexpr int TEAMS = TEAM_WARPS > 1 ? 1 : imin(4, 72000 / (STAGES * STAGE_BYTES));
+// As many tiles on their way as keep a multiprocessor's memory busy, whichever of threads, registers and shared memory
+// says how many thread blocks it holds: 17 KiB a warp, 70 KiB a block.
+constexpr int BLOCK_BYTES = 72000;
+constexpr int STAGES =
+    imax(2, imin(TEAM_WARPS > 1 ? 8 : 4, imin(17500 * TEAM_WARPS, BLOCK_BYTES) / STAGE_BYTES));
+constexpr int TEAMS = TEAM_WARPS > 1 ? 1 : imin(4, BLOCK_BYTES / (STAGES * STAGE_BYTES));
 constexpr int WARPS = TEAMS * TEAM_WARPS;
 constexpr int TEAM_THREADS = 32 * TEAM_WARPS;
 constexpr int THREADS = 32 * WARPS;
