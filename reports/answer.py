@@ -26,6 +26,13 @@ _BINDS = {
 }
 
 
+_STOPPED = {
+    "deadlock": "in the end nothing could admit them",
+    "livelock": "running requests preempted each other for ever",
+    "max_steps": "the run was cut at its limit of steps",
+}
+
+
 def answer(result: Result) -> tuple[str, str]:
     """Two sentences that answer the scenario's question, from a whole ``result.json``."""
     runs = runs_of(result)
@@ -43,12 +50,20 @@ def _single(run: Result) -> tuple[str, str]:
         f"time to first token of {milliseconds(run['median_ttft_ms'])} in the median and "
         f"{milliseconds(run['p99_ttft_ms'])} at p99."
     )
-    binds = binding_words(run)
-    second = capital(binds)
+    second = _left_over(run) or capital(binding_words(run))
     if at(run, "slo.met") is not None:
         met = "met" if run["slo"]["met"] else "missed"
         second += f"; the SLO is {met}, with {percent(run['slo']['attainment'])} of the requests within its limits"
     return first, second + "."
+
+
+def _left_over(run: Result) -> str:
+    """Where requests never ended there is no room for more load, whatever bound those that did; empty elsewhere."""
+    count = run.get("unfinished")
+    if not count:
+        return ""
+    never = f"{whole(count)} {'request' if count == 1 else 'requests'} never ended"
+    return f"{never}: {_STOPPED[run['status']]}" if run["status"] in _STOPPED else never
 
 
 def _subject(run: Result) -> str:

@@ -107,10 +107,18 @@ def fleet_warnings(metrics: Mapping[str, Any]) -> list[str]:
             f"{fleet['failures']:,} failures of replicas: {fleet['rerouted']:,} requests went on elsewhere, "
             f"{fleet['interrupted']:,} of them had begun and lost the KV of {fleet['lost_kv_tokens']:,} tokens."
         )
-    last = fleet["scaling"][-1] if fleet["scaling"] else {"up": 1}
-    if metrics["unfinished"] and not last["up"]:
-        found.append("At the end no replica was up any more, and requests still waited at the router (fleet.events).")
+    if nobody_left(metrics):
+        found.append(
+            f"At the end no replica was up any more, and {metrics['unfinished']:,} requests still waited at the router "
+            "(fleet.events): start one again, or give its failure restart_after_s."
+        )
     return found
+
+
+def nobody_left(metrics: Mapping[str, Any]) -> bool:
+    """Whether requests wait that no replica is there to take, and none will come."""
+    scaling = (metrics.get("fleet") or {}).get("scaling")
+    return bool(metrics["unfinished"] and scaling and not scaling[-1]["up"])
 
 
 def gpu_ps_by_group(log: RunLog, first_ps: int) -> dict[str, int]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from simulator.metrics import MetricsOptions, summarize
 from simulator.metrics_exact import ratio
-from simulator.metrics_fleet import fleet_warnings, gpu_ps_by_group
+from simulator.metrics_fleet import fleet_warnings, gpu_ps_by_group, nobody_left
 from simulator.metrics_pipeline import pipeline_warnings
 from simulator.result_files import write_json, write_requests_csv, write_timeline_csv
 from simulator.run_log import RunLog
@@ -124,7 +124,7 @@ def _usd_per_hour(log: RunLog, context: ResultContext, metrics: Mapping[str, Any
 def _warnings(metrics: Mapping[str, Any]) -> list[str]:
     """What a reader must know before trusting the numbers."""
     found = []
-    if metrics["status"] == "deadlock":
+    if metrics["status"] == "deadlock" and not nobody_left(metrics):
         found.append(
             "The run ended in a dead-lock: requests wait that nothing will ever admit. With engine.on_unservable: "
             "reject such requests are refused when they arrive; a larger pool or a longer max_model_len serves them."

@@ -63,6 +63,19 @@ def test_a_failure_is_in_the_result(tmp_path: Path) -> None:
     assert any("failures of replicas" in warning for warning in found["warnings"])
 
 
+def test_requests_that_no_replica_is_left_for_are_the_answer_and_no_room_for_more_load(tmp_path: Path) -> None:
+    done = runs_in(tmp_path)(text=SCENARIO + "fleet: {events: [{kind: fail, at_s: 0.5, replica: 0}]}\n")
+    found = result_of(tmp_path / "out")
+    assert found["status"] == "deadlock" and found["unfinished"] == 60 - found["completed"] > 1
+    assert f"{found['unfinished']} requests never ended: in the end nothing could admit them" in flat(done.stdout)
+    assert "room for more load" not in done.stdout and "on_unservable" not in done.stdout
+    assert f"{found['unfinished']} requests still waited at the router" in " ".join(found["warnings"])
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
 def test_groups_are_reported_apart_and_cost_their_own_price(tmp_path: Path) -> None:
     assert runs_in(tmp_path)(text=SCENARIO + GROUPS).exit_code == 0
     found = result_of(tmp_path / "out")
