@@ -20,7 +20,9 @@ MOST_GROWTH = 4
 """A probe of several replicas has so many times the requests of a probe of one."""
 EACH = 200
 """And so many for each replica, so that each is seen at work."""
-_MOST_TOGETHER = 40_000
+STAYS = 10
+"""A run lasts at least so many times as long as its requests stay."""
+_MOST_TOGETHER = 100_000
 _FILLS = 4
 """A saturation probe has requests enough to fill the batch so many times."""
 _MOST_SATURATING = 20_000
@@ -75,6 +77,7 @@ class Sized:
         knee_rps: of these replicas together; None where no rate passes.
         at_knee, beyond: the probes at the knee and at the lowest rate that fails.
         answered: every probe, in the order of asking.
+        residence_s: requests in the system at the knee / its rate: how long they stay (Little's law).
     """
 
     facts: CandidateFacts
@@ -86,6 +89,7 @@ class Sized:
     at_knee: Answered | None = None
     beyond: Answered | None = None
     answered: list[Answered] = field(default_factory=list)
+    residence_s: float | None = None
 
     @property
     def knee_rps_per_replica(self) -> float | None:
@@ -133,7 +137,7 @@ class Planner:
         self, sized: Sized, replicas: int, hint_rps: float, purpose: Purpose
     ) -> Generator[list[Ask], list[ProbeOutcome], Sized]:
         """The knee of a deployment of another size of a candidate whose replica is known."""
-        other = Sized(sized.facts, sized.status, None, replicas, sized.sustained_rps)
+        other = Sized(sized.facts, sized.status, None, replicas, sized.sustained_rps, residence_s=sized.residence_s)
         stable = other.stable_rps(replicas)
         assert stable is not None
         top = self.grid.highest_at_most(stable)
@@ -175,7 +179,7 @@ class Planner:
         self, sized: Sized, replicas: int, rate_rps: float, purpose: Purpose
     ) -> Generator[list[Ask], list[ProbeOutcome], Answered]:
         """One probe."""
-        ask = Ask(sized.facts, self.patches, purpose, replicas, rate_rps, self._requests(sized.facts, replicas))
+        ask = Ask(sized.facts, self.patches, purpose, replicas, rate_rps, self.requests(sized, replicas, rate_rps))
         (outcome,) = yield [ask]
         return Answered(ask, outcome, sized.stable_rps(replicas))
 
@@ -203,15 +207,31 @@ class Planner:
         if knee.index is not None:
             sized.knee_rps = self.grid.rate_rps(knee.index)
             sized.at_knee = by_rate[sized.knee_rps]
+            facts = sized.at_knee.outcome.facts
+            sized.residence_s = (facts["mean_running"] + facts["mean_waiting"]) / sized.knee_rps
         elif sized.status == "ok":
             sized.status = "slo_unreachable"
             missed = sized.beyond.missed(self.settings) if sized.beyond else []
             sized.reason = "at no rate: " + "; ".join(missed)
 
-    def _requests(self, facts: CandidateFacts, replicas: int) -> int | None:
-        if replicas == 1 or not facts.can_grow:
+    def requests(self, sized: Sized, replicas: int, rate_rps: float) -> int | None:
+        """Of a probe: once it is known how long requests stay, so many that the run lasts ten times as long.
+
+        A shorter one is mostly the filling of an empty system, whose latencies are those of a lower rate.
+        """
+        facts = sized.facts
+        if not facts.can_grow:
             return self.patches.requests
-        return max(facts.requests * min(replicas, MOST_GROWTH), min(EACH * replicas, _MOST_TOGETHER))
+        base = facts.requests * min(replicas, MOST_GROWTH)
+        if replicas > 1:
+            base = max(base, min(EACH * replicas, _MOST_TOGETHER))
+        lasting = math.ceil(STAYS * (sized.residence_s or 0.0) * rate_rps)
+        found = max(base, min(lasting, _MOST_TOGETHER))
+        return self.patches.requests if found == facts.requests else found
+
+    def outlasts(self, sized: Sized, replicas: int, rate_rps: float) -> bool:
+        """Whether a probe at that rate is longer than those of the candidate's own search."""
+        return (self.requests(sized, replicas, rate_rps) or 0) > sized.facts.requests
 
     def _saturating_requests(self, facts: CandidateFacts) -> int | None:
         """Enough to fill the batch several times, where the workload can have more."""

@@ -216,7 +216,7 @@ class CapacitySearch:
         tries = {knob: (search, facts) for knob, search, facts in try_knobs(planner, sized)}
         searches |= {knob: search for knob, (search, _) in tries.items()}
         searches["curve"] = self._curve(planner, sized)
-        if replicas != sized.replicas:
+        if replicas != sized.replicas or planner.outlasts(sized, replicas, base):
             hint = max(base, (sized.knee_rps_per_replica or 0.0) * replicas)
             searches["whole"] = planner.knee_of(sized, replicas, hint, "knee")
         results = dict(zip(searches, self.dialogue.hold(list(searches.values())), strict=True))
