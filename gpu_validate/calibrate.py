@@ -14,7 +14,7 @@ from gpu_validate.attention_bench import attention_points, cache_points, launche
 from gpu_validate.ceilings import measure_ceilings
 from gpu_validate.cuda_device import CudaDevice
 from gpu_validate.fit import Fit, fit
-from gpu_validate.goals import goals
+from gpu_validate.goals import goals, paged_lines
 from gpu_validate.layer_shapes import ModelShapes, model_shapes
 from gpu_validate.measurements import Measurements, Point
 from gpu_validate.plans import Plan, plan
@@ -26,7 +26,9 @@ from simulator.catalog import find_gpu, find_model
 from simulator.specs import GpuSpec, ModelSpec
 
 Say = Callable[[str], None]
-_TABLE, _CALIBRATION, _FIT, _PREDICTION = "measurements.json", "calibration.yaml", "fit.json", "prediction.json"
+TABLE, _CALIBRATION, _FIT, _PREDICTION = "measurements.json", "calibration.yaml", "fit.json", "prediction.json"
+FAILED = "FAILED"
+"""Begins the note of a part that broke."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +62,13 @@ class Outcome:
         lines += [f"  {number:<30}{getattr(self.fit.calibration, number):>10.4g}" for number in self.fit.fitted]
         lines += ["", residuals.text(self.fit.residuals), ""]
         lines += [goal.text() for goal in goals(self.measurements, self.prediction)]
+        lines += ["", *paged_lines(self.measurements), ""]
         lines += [f"note: {note}" for note in self.measurements.notes]
         return "\n".join(lines)
 
-    def write(self, folder: Path) -> None:
-        """calibration.yaml, measurements.json, fit.json and, where steps were timed, prediction.json."""
+    def write(self, folder: Path) -> tuple[Path, ...]:
+        """calibration.yaml, fit.json and, where steps were timed, prediction.json; gives their paths."""
         folder.mkdir(parents=True, exist_ok=True)
-        self.measurements.write(folder / _TABLE)
         save_calibration(self.fit.calibration, folder / _CALIBRATION)
         document = {
             "schema": "kvplan-gpu-fit",
@@ -79,13 +81,18 @@ class Outcome:
         (folder / _FIT).write_text(json.dumps(document, indent=1) + "\n")
         if self.prediction:
             (folder / _PREDICTION).write_text(json.dumps(self.prediction.as_document(), indent=1) + "\n")
+        return tuple(folder / name for name in (_CALIBRATION, _FIT, _PREDICTION) if (folder / name).exists())
 
 
-def calibrate(wish: Wish, device: CudaDevice, *, say: Say = lambda line: None) -> Outcome:
-    """Measures and fits. Raises InputError for a card or model that nothing is known of."""
+def calibrate(wish: Wish, device: CudaDevice, folder: Path, *, say: Say = lambda line: None) -> Outcome:
+    """Measures, writes the raw table into ``folder`` at once, and fits.
+
+    Raises InputError for a card or model that nothing is known of, and where too little could be measured.
+    """
     model = find_model(wish.model)
     gpu = find_gpu(wish.gpu or catalogue_name(device.facts.name))
     measured = measure(wish, device, model, gpu, say=say)
+    measured.write(folder / TABLE)
     return outcome(measured, gpu, model)
 
 
@@ -117,14 +124,17 @@ def measure(
     }
     for name, part in parts.items():
         say(f"{name} after {time.monotonic() - start:.0f} s")
-        for found in part():
-            if isinstance(found, str):
-                notes.append(found)
-            else:
-                points.append(found)
-            if time.monotonic() - start > wish.limit_s:
-                notes.append(f"{name}: cut off after {wish.limit_s:.0f} s")
-                break
+        try:
+            for found in part():
+                if isinstance(found, str):
+                    notes.append(found)
+                else:
+                    points.append(found)
+                if time.monotonic() - start > wish.limit_s:
+                    notes.append(f"{name}: cut off after {wish.limit_s:.0f} s")
+                    break
+        except Exception as error:  # an hour of a rented card: what the other parts give is kept
+            notes.append(f"{FAILED} {name}: {type(error).__name__}: {str(error)[:500]}")
     return Measurements(
         facts=asdict(device.facts),
         measured_at=datetime.datetime.now(datetime.UTC).date().isoformat(),

@@ -67,8 +67,8 @@ def calibrate(
 
     wish = calibration.Wish(model, gpu, tensor_parallel_size, plan, limit_s)
     folder = out or OUT / "calibration"
-    outcome = calibration.calibrate(wish, CudaDevice(), say=_teller(quiet))
-    return _calibrated(outcome, folder)
+    outcome = calibration.calibrate(wish, CudaDevice(), folder, say=_teller(quiet))
+    return _calibrated(outcome, folder, (folder / calibration.TABLE,))
 
 
 def refit(table: Path, model: str, out: Path | None) -> Answer:
@@ -79,7 +79,7 @@ def refit(table: Path, model: str, out: Path | None) -> Answer:
 
     measured = read_measurements(table)
     outcome = calibration.outcome(measured, find_gpu(measured.gpu), find_model(model))
-    return _calibrated(outcome, out or OUT / "calibration")
+    return _calibrated(outcome, out or OUT / "calibration", ())
 
 
 def predict(calibration: str, table: Path, model: str) -> Answer:
@@ -95,8 +95,9 @@ def predict(calibration: str, table: Path, model: str) -> Answer:
     return Answer(found.text(), found.as_document(), 0 if found.met else MISSED, ())
 
 
-def _calibrated(outcome: Any, folder: Path) -> Answer:
-    outcome.write(folder)
+def _calibrated(outcome: Any, folder: Path, before: tuple[Path, ...]) -> Answer:
+    """A part that broke makes the exit code 1, whatever the others gave."""
+    written = (*before, *outcome.write(folder))
     path = folder / "calibration.yaml"
     text = f"{outcome.text()}\nin a scenario: step_time: {{kind: roofline, calibration: {path}}}"
     fitted = {number: getattr(outcome.fit.calibration, number) for number in outcome.fit.fitted}
@@ -108,7 +109,8 @@ def _calibrated(outcome: Any, folder: Path) -> Answer:
         "calibration": str(path),
         "notes": list(outcome.measurements.notes),
     }
-    return Answer(text, document, 0, tuple(sorted(folder.iterdir())))
+    broken = any(note.startswith("FAILED") for note in outcome.measurements.notes)
+    return Answer(text, document, int(broken), written)
 
 
 def _backend(name: str) -> Backend:

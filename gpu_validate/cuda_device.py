@@ -61,6 +61,7 @@ class CudaDevice:
     def __init__(self, cupy: Any | None = None) -> None:
         self.cupy: Any = find_cupy() if cupy is None else cupy
         self._kernels: dict[tuple[str, tuple[str, ...]], Any] = {}
+        self._ready: dict[tuple[str, Variant], Any] = {}
 
     @functools.cached_property
     def facts(self) -> DeviceFacts:
@@ -104,7 +105,9 @@ class CudaDevice:
 
     def launch(self, launch: Launch, variant: Variant) -> None:
         """Puts one launch on the stream; does not wait for it."""
-        kernel = self.kernel(launch.kernel, variant)
+        kernel = self._ready.get((launch.kernel, variant))
+        if kernel is None:
+            kernel = self._ready[launch.kernel, variant] = self.kernel(launch.kernel, variant)
         if launch.shared_bytes > _PLAIN_SHARED_BYTES and kernel.max_dynamic_shared_size_bytes < launch.shared_bytes:
             kernel.max_dynamic_shared_size_bytes = launch.shared_bytes
         kernel(launch.grid, (launch.threads, 1, 1), launch.arguments, shared_mem=launch.shared_bytes)

@@ -79,7 +79,9 @@ def fit(measurements: Measurements, gpu: GpuSpec, model: ModelSpec) -> Fit:
     products = _products(seen, gpu, numbers)
     if products is None:
         raise InputError("the table has too few matrix products", remedy="measure with --plan full")
-    parts["gemm"] = lambda point: products.seconds(_weight_bytes(point), point.flops)
+    parts["gemm"] = lambda point: (
+        float("nan") if _is_square(point) else products.seconds(_weight_bytes(point), point.flops)
+    )
     constants = {"gemm": products.constant_s}
     constants |= _attention(seen, gpu, numbers, parts)
     _small(seen, gpu, numbers, default)
@@ -101,7 +103,7 @@ def fit(measurements: Measurements, gpu: GpuSpec, model: ModelSpec) -> Fit:
 
 def _products(seen: list[Point], gpu: GpuSpec, numbers: _Numbers) -> TwoSided | None:
     """16-bit linear layers; and the share of the fp8 peak that one large product reaches."""
-    points = [p for p in seen if p.kind == "gemm" and p.shape["dtype"] != "fp8_e4m3" and p.shape["name"] != "square"]
+    points = [p for p in seen if p.kind == "gemm" and not _is_square(p)]
     if len(points) < _ENOUGH:
         return None
     peak, bandwidth = gpu.flop_per_s["bf16"], gpu.bandwidth_bytes_per_s
@@ -204,6 +206,11 @@ def _kv_bytes(point: Point) -> float:
     s = point.shape
     numbers = s["batch"] * s["context"] * s["kv_heads"] * s["head_dim"]
     return float(2 * numbers * FORMATS[s["kv_dtype"]].size_bytes)
+
+
+def _is_square(point: Point) -> bool:
+    """A ceiling, and no linear layer of a model."""
+    return bool(point.shape["name"] == "square")
 
 
 def _is_narrow(point: Point) -> bool:

@@ -62,6 +62,17 @@ def paged_overheads(measured: Measurements, block_size: int) -> list[tuple[Point
     ]
 
 
+def paged_lines(measured: Measurements) -> list[str]:
+    """A line for each shape that was timed both ways."""
+    sizes = sorted({point.shape["block_size"] for point in measured.of("attention", paged=True)})
+    return [
+        f"block size {size:>3}, batch {paged.shape['batch']}, context {paged.shape['context']}: paged takes "
+        f"{overhead:+.1%} beside contiguous"
+        for size in sizes
+        for paged, overhead in paged_overheads(measured, size)
+    ]
+
+
 def _beside(paged: Point) -> dict[str, Any]:
     return {key: value for key, value in paged.shape.items() if key not in ("paged", "splits")}
 

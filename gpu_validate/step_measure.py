@@ -234,5 +234,11 @@ def small_points(device: CudaDevice, watch: Stopwatch, shapes: ModelShapes, plan
         moved = (4 * layer.hidden_size, 2 * layer.gemms[0].outputs, layer.gemms[2].outputs + layer.mlp_inputs)
         for launch, numbers in zip(launches, moved, strict=True):
             work = lambda launch=launch: device.launch(launch, variant)  # noqa: E731
-            shape = {"kernel": launch.kernel, "rows": rows, "hidden_size": layer.hidden_size}
+            ranks = shapes.tensor_parallel_size
+            shape = {
+                "kernel": launch.kernel,
+                "rows": rows,
+                "hidden_size": layer.hidden_size,
+                "tensor_parallel_size": ranks,
+            }
             yield Point("small", shape, watch.time(work), bytes=2.0 * rows * numbers)
