@@ -68,6 +68,24 @@ _SITE = re.compile(
     r"|(?<![\w.])\d+(?![\w.])"  # integers
 )
 _TIMEOUT_S = 20
+# Mutants that compute the same: why.
+EQUIVALENT = {
+    ("append", "2 -> 3", "u32 words[2] = {0, 0};"): "an array larger than its use",
+    ("float8.h", ">= -> >", "if (size >= 0x43e00000) return static_cast<u8>(sign | 0x7e);"): "448 itself is a number",
+    ("float8.h", "10 -> 11", "if (exponent < -10) return static_cast<u8>(sign);"): "the long way gives 0 too",
+    (
+        "float8.h",
+        "< -> <=",
+        "const int dropped = 20 + (exponent < -6 ? -6 - exponent : 0);",
+    ): "both are 0 at -6",
+    (
+        "float8.h",
+        "< -> <=",
+        "return static_cast<u8>(sign | (exponent < -6 ? kept : kept + (static_cast<u32>(exponent + 6) << 3)));",
+    ): "both are `kept` at -6",
+    ("copy_blocks", "== -> !=", "Vector* pool = blockIdx.y == 0 ? k_pool : v_pool;"): "which pool comes first",
+    ("copy_blocks", "0 -> 1", "Vector* pool = blockIdx.y == 0 ? k_pool : v_pool;"): "which pool comes first",
+}
 _FLAGS = (
     "-O0",
     "-fsanitize=bounds,shift",

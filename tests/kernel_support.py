@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,6 +31,11 @@ EVERY_LINE = (
     Variant(192, 5, 20, "float16", "float16"),
     Variant(96, 24, 1, window=50),
 )
+
+
+def quick_backend(**settings: Any) -> CpuBackend:
+    """Kernels compiled in half the time: the same arithmetic, as g++ joins no products and sums without being told."""
+    return CpuBackend(**{"flags": ("-O0",), **settings})
 
 
 @dataclass(frozen=True)

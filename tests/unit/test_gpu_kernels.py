@@ -14,14 +14,22 @@ from gpu_validate.cases import Shape, make_case
 from gpu_validate.check import run_checks
 from gpu_validate.cpu_backend import Counters, CpuBackend
 from gpu_validate.variants import Variant, grid
-from tests.kernel_support import EVERY_LINE, decode_faults, float8_faults, needs_compiler, planted, write_faults
+from tests.kernel_support import (
+    EVERY_LINE,
+    decode_faults,
+    float8_faults,
+    needs_compiler,
+    planted,
+    quick_backend,
+    write_faults,
+)
 
 pytestmark = needs_compiler
 
 
 @pytest.mark.parametrize("variant", EVERY_LINE, ids=lambda v: v.name)
 def test_kernels_are_right(variant: Variant) -> None:
-    backend = CpuBackend(seed=7)
+    backend = quick_backend(seed=7)
     assert not list(decode_faults(backend, variant))
     assert not list(decode_faults(backend, variant.with_splits(3)))
     assert not list(write_faults(backend, variant))
@@ -30,7 +38,7 @@ def test_kernels_are_right(variant: Variant) -> None:
 def test_the_check_of_a_variant_passes_and_says_what_ran(tmp_path: Path) -> None:
     done: list[tuple[int, int]] = []
     variants = (EVERY_LINE[0],)
-    report = run_checks(CpuBackend(), variants, grid="one", progress=lambda *at: done.append(at))
+    report = run_checks(quick_backend(), variants, grid="one", progress=lambda *at: done.append(at))
     assert not report.failed and done == [(0, 1), (1, 1)]
     assert {finding.check for finding in report.findings} == {"numpy", "contiguous", "splits", "append", "copy"}
     report.write(tmp_path / "check.json")
@@ -41,13 +49,13 @@ def test_the_check_of_a_variant_passes_and_says_what_ran(tmp_path: Path) -> None
 
 def test_the_check_reports_a_broken_kernel(tmp_path: Path) -> None:
     texts = planted("decode_tiles.h", "length - WINDOW)", "length - WINDOW + 1)")
-    report = run_checks(CpuBackend(folder=tmp_path, texts=texts), (Variant(64, 16, 1, window=20),), grid="one")
+    report = run_checks(quick_backend(folder=tmp_path, texts=texts), (Variant(64, 16, 1, window=20),), grid="one")
     failed = {finding.check for finding in report.failed}
     assert failed == {"numpy", "splits"} and "instead of" in report.failed[0].detail
 
 
 def test_fp8_rounds_as_it_should() -> None:
-    assert not list(float8_faults(CpuBackend(), Variant()))
+    assert not list(float8_faults(quick_backend(), Variant()))
 
 
 @pytest.mark.slow
@@ -63,12 +71,12 @@ def test_the_full_grid_passes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("variant", EVERY_LINE[:3], ids=lambda v: v.name)
 def test_the_order_of_threads_changes_no_bit(variant: Variant) -> None:
     case = make_case(variant, Shape((40, 130), prefix=9))
-    results = [CpuBackend(seed=seed).decode(case, variant) for seed in range(4)]
+    results = [quick_backend(seed=seed).decode(case, variant) for seed in range(4)]
     assert all(np.array_equal(results[0], result) for result in results)
 
 
 def _counted(variant: Variant, tokens: int) -> Counters:
-    backend = CpuBackend()
+    backend = quick_backend()
     backend.decode(make_case(variant, Shape((tokens,), kv_heads=1)), variant)
     return backend.counters
 
@@ -93,7 +101,7 @@ def test_heads_of_a_group_share_one_read() -> None:
 
 
 def test_a_compiler_error_is_reported(tmp_path: Path) -> None:
-    backend = CpuBackend(folder=tmp_path, texts={"append": "no kernel"})
+    backend = quick_backend(folder=tmp_path, texts={"append": "no kernel"})
     with pytest.raises(KernelError, match="g\\+\\+ refused the kernel"):
         backend.library("append", Variant())
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_validate.cpu_backend import CpuBackend
 from gpu_validate.variants import Variant
-from tests.kernel_support import decode_faults, needs_compiler, planted
+from tests.kernel_support import decode_faults, needs_compiler, planted, quick_backend
 
 pytestmark = needs_compiler
 
@@ -67,7 +66,7 @@ MISTAKES = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_planted_mistake_is_caught(mistake: str, tmp_path: Path) -> None:
     name, right, wrong, variant, reason = MISTAKES[mistake]
-    backend = CpuBackend(folder=tmp_path, texts=planted(name, right, wrong))
+    backend = quick_backend(folder=tmp_path, texts=planted(name, right, wrong))
     variant = variant.with_splits(3) if name == MERGE else variant
     faults = list(decode_faults(backend, variant))
     assert any(reason in fault for fault in faults), faults
@@ -75,4 +74,4 @@ def test_a_planted_mistake_is_caught(mistake: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("variant", [SMALL, SMALL.with_splits(3), WINDOW, TEAM], ids=lambda v: v.name)
 def test_the_kernel_without_a_mistake_is_right(variant: Variant) -> None:
-    assert not list(decode_faults(CpuBackend(), variant))
+    assert not list(decode_faults(quick_backend(), variant))

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from gpu_validate.backend import KernelError
-from gpu_validate.cpu_backend import CpuBackend
 from gpu_validate.launches import Launch
 from gpu_validate.number_formats import to_bits, to_floats
 from gpu_validate.variants import Variant
-from tests.kernel_support import needs_compiler
+from tests.kernel_support import needs_compiler, quick_backend
 
 pytestmark = needs_compiler
 
@@ -100,7 +99,7 @@ REFUSED = {
 
 
 def _run(what: int, values: np.ndarray, folder: Path, seed: int = 0) -> np.ndarray:
-    backend = CpuBackend(seed=seed, folder=folder, texts={"append": KERNEL})
+    backend = quick_backend(seed=seed, folder=folder, texts={"append": KERNEL})
     out = np.zeros(64, dtype=np.float32)
     arguments = (out, values.astype(np.float32), np.int32(what))
     backend.run(Launch("append", (1, 1, 1), 64, 4096, arguments, (0,)), Variant())
@@ -168,7 +167,7 @@ def test_the_shims_numbers_are_numpys_bit_for_bit(dtype: str, kv_dtype: str, tmp
     floats[: count // 2] = np.linspace(1, 2, count // 2, dtype=np.float32)  # many ties
     packed, unpacked = np.zeros(count, dtype=np.uint32), np.zeros(count, dtype=np.float32)
     arguments = (packed, unpacked, floats, bits, np.int32(count))
-    CpuBackend(folder=tmp_path, texts={"append": NUMBERS}).run(
+    quick_backend(folder=tmp_path, texts={"append": NUMBERS}).run(
         Launch("append", (1, 1, 1), 32, 0, arguments, (0, 1)), variant
     )
     wanted = to_bits(floats.astype(np.float64), dtype).astype(np.uint32)

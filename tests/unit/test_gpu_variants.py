@@ -6,16 +6,15 @@ import ctypes
 
 import pytest
 
-from gpu_validate.cpu_backend import CpuBackend
 from gpu_validate.variants import GRIDS, Variant, choose_splits, grid
 from simulator.errors import InputError
-from tests.kernel_support import EVERY_LINE, needs_compiler
+from tests.kernel_support import EVERY_LINE, needs_compiler, quick_backend
 
 
 @needs_compiler
 @pytest.mark.parametrize("variant", EVERY_LINE, ids=lambda v: v.name)
 def test_the_host_knows_the_kernels_geometry(variant: Variant) -> None:
-    library = CpuBackend().library("paged_decode", variant)
+    library = quick_backend().library("paged_decode", variant)
     facts = [ctypes.c_int.in_dll(library, f"fact_{name}").value for name in ("THREADS", "TEAMS", "SHARED_BYTES")]
     geometry = variant.geometry()
     assert facts == [geometry.threads, geometry.teams, geometry.shared_bytes]
