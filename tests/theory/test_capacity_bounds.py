@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from simulator.errors import KvplanError
 from simulator.planner.capacity.bounds import bounds_of
 from simulator.planner.capacity.facts import facts_of
-from simulator.planner.capacity.plan import Planner
+from simulator.planner.capacity.plan import Ask, Planner
 from simulator.planner.capacity.probe import AT_ONCE_RPS, Probe
 from simulator.planner.capacity.rates import RateGrid
 from simulator.run_scenario import build, result, run
@@ -180,8 +180,7 @@ def sustained(text: str, **options: Any) -> tuple[float, Any]:
     question = asked(text, **options)
     (facts,) = facts_of(question.candidates, question.patches, question.settings)
     requests = Planner(question.patches, question.settings, RateGrid(1.0))._saturating_requests(facts)
-    scenario = question.patches.bound(question.candidates[0], 1, AT_ONCE_RPS, requests, pauses=False)
-    outcome = Probe(0, scenario, None, True).run()
+    outcome = Ask(facts, question.patches, "saturation", 1, AT_ONCE_RPS, requests).probe(0).run()
     assert outcome.status == "ok", outcome.error
     return float(outcome.facts["sustained_rps"]), question
 
