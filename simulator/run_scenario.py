@@ -9,17 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from simulator.admission import (
-    LABEL,
-    AdmissionPoint,
-    AdmissionResult,
-    admission_by_block_size,
-    admission_warnings,
-    admit_until_refused,
-    allocator_for,
-    block_sizes_that_fit,
-    policy_for,
-)
 from simulator.allocators.pools import ContiguousPool
 from simulator.cluster import simulate_fleet
 from simulator.deployment import Deployment, build_deployment
@@ -31,7 +20,7 @@ from simulator.measured import beside_predicted, comparison_warnings
 from simulator.members import Member
 from simulator.memory_budget import MemoryBudget
 from simulator.metrics import MetricsOptions
-from simulator.result import SCHEMA_VERSION, ResultContext, result_dict
+from simulator.result import ResultContext, result_dict
 from simulator.run_log import RunLog
 from simulator.scenario import Scenario
 from simulator.scenario_resolved import plain, scenario_sha256
@@ -174,37 +163,6 @@ def _simulate(built: Built, stepwise: bool, progress: Progress | None) -> RunLog
     )
 
 
-def admit(built: Built) -> AdmissionResult:
-    """``mode: admission``: no clock, each request at its final length, until the first that does not fit."""
-    limit = built.deployment.engine.max_model_len
-    return admit_until_refused(allocator_for(built.deployment.pool, limit), *_placed(built), max_model_len=limit)
-
-
-def compare_block_sizes(built: Built) -> list[AdmissionPoint]:
-    """The same requests into the same pool: contiguous, and in blocks of 1 to 256 tokens (those that it has room for).
-
-    With the null block of the run's own pool, so that the point at its block size is the run's own result.
-    """
-    pool = built.deployment.pool
-    slots = built.deployment.pool_slots
-    policy = policy_for(pool)
-    return admission_by_block_size(
-        slots,
-        built.deployment.engine.max_model_len,
-        *_placed(built),
-        block_sizes=block_sizes_that_fit(slots, policy),
-        fit=pool.fit if isinstance(pool, ContiguousPool) else "first",
-        policy=policy,
-    )
-
-
-def _placed(built: Built) -> tuple[list[int], list[int]]:
-    """Prompt and output tokens of the requests whose prompts the context takes; ``check_lengths`` names the others."""
-    work = built.workload
-    short = work.prompt_tokens < built.deployment.engine.max_model_len
-    return work.prompt_tokens[short].tolist(), work.output_tokens[short].tolist()
-
-
 def result(built: Built, log: RunLog, variant: str | None = None) -> dict[str, Any]:
     """``result.json`` of a simulated run."""
     deployment = built.deployment
@@ -214,7 +172,7 @@ def result(built: Built, log: RunLog, variant: str | None = None) -> dict[str, A
     found = result_dict(
         log,
         ResultContext(
-            **_names(built, variant),
+            **names(built, variant),
             calibration=step_time.calibration.name if isinstance(step_time, Timed) else None,
             warnings=built.warnings,
             assumptions=(*built.assumptions, *_timing_and_price(built)),
@@ -222,7 +180,7 @@ def result(built: Built, log: RunLog, variant: str | None = None) -> dict[str, A
             gpus_per_replica=deployment.parallelism.gpus // deployment.parallelism.replicas,
             usd_per_gpu_hour=next((price for price in prices if price is not None), None),
             usd_per_gpu_hour_by_group=built.fleet.prices() if built.fleet else {},
-            labels=_labels(deployment),
+            labels=labels(deployment),
             options=MetricsOptions(
                 slo=settings.slo,
                 warmup_s=settings.warmup_s,
@@ -272,28 +230,6 @@ def _timing_and_price(built: Built) -> tuple[str, ...]:
     return tuple(found)
 
 
-def admission_result(
-    built: Built, admitted: AdmissionResult, compared: list[AdmissionPoint], variant: str | None = None
-) -> dict[str, Any]:
-    """``result.json`` of mode admission."""
-    found = {
-        "schema_version": SCHEMA_VERSION,
-        "mode": "admission",
-        "label": LABEL,
-        **_names(built, variant),
-        "labels": _labels(built.deployment),
-        **admitted.as_dict(),
-        "by_block_size": {
-            "pool_slots": built.deployment.pool_slots,
-            "max_model_len": built.deployment.engine.max_model_len,
-            "points": [point.as_dict() for point in compared],
-        },
-        "warnings": [*built.warnings, *admission_warnings(compared)],
-        "assumptions": [*built.assumptions, *built.workload.notes],
-    }
-    return found | {"expect": judge_expectations(found, built.deployment.settings.expect)}
-
-
 def missed(result: Mapping[str, Any]) -> list[str]:
     """Which SLOs and expectations a result misses, one line each."""
     limits = (result.get("slo") or {}).get("limits", [])
@@ -306,7 +242,8 @@ def missed(result: Mapping[str, Any]) -> list[str]:
     return lines + [f"{row['key']} is {row['value']}, not as expected" for row in result["expect"] if not row["met"]]
 
 
-def _names(built: Built, variant: str | None) -> dict[str, Any]:
+def names(built: Built, variant: str | None) -> dict[str, Any]:
+    """Keys of ``result.json`` that say what was run."""
     deployment = built.deployment
     return {
         "name": deployment.settings.name,
@@ -318,7 +255,7 @@ def _names(built: Built, variant: str | None) -> dict[str, Any]:
     }
 
 
-def _labels(deployment: Deployment) -> dict[str, Any]:
+def labels(deployment: Deployment) -> dict[str, Any]:
     """Short settings for a table of variants."""
     pool = deployment.pool
     preset = {"preset": deployment.settings.engine.preset}

@@ -125,7 +125,7 @@ def _run_one(
     name: str, scenario: Scenario, built: Built, folder: Path, by: Workers, *, stepwise: bool, quiet: bool
 ) -> dict[str, Any]:
     """Runs one scenario and writes its own files."""
-    from simulator import run_scenario
+    from simulator import admission_run, run_scenario
     from simulator.progress import Progress
     from simulator.result_files import write_json, write_requests_csv, write_text, write_timeline_csv
     from simulator.result_parquet import write_requests_parquet
@@ -133,8 +133,8 @@ def _run_one(
 
     settings = built.deployment.settings
     if settings.mode == "admission":
-        compared = run_scenario.compare_block_sizes(built)
-        result = run_scenario.admission_result(built, run_scenario.admit(built), compared, name or None)
+        compared = admission_run.compare_block_sizes(built)
+        result = admission_run.admission_result(built, admission_run.admit(built), compared, name or None)
     else:
         progress = Progress(name or settings.name, quiet=quiet)
         try:

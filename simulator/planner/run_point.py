@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from simulator import run_scenario
+from simulator import admission_run, run_scenario
 from simulator.errors import KvplanError
 from simulator.planner.fingerprint import fingerprint
 from simulator.planner.point import Outcome, Status, Task, one_line, status_of
@@ -32,8 +32,8 @@ def _run(task: Task) -> tuple[Status, str | None, str]:
     scenario = task.scenario
     built = run_scenario.build(scenario)
     if built.deployment.settings.mode == "admission":
-        compared = run_scenario.compare_block_sizes(built)
-        result = run_scenario.admission_result(built, run_scenario.admit(built), compared, task.variant)
+        compared = admission_run.compare_block_sizes(built)
+        result = admission_run.admission_result(built, admission_run.admit(built), compared, task.variant)
     else:
         try:
             result = run_scenario.result(built, run_scenario.run(built), task.variant)
