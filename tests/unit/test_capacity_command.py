@@ -134,7 +134,7 @@ def test_where_nothing_serves_the_exit_code_is_4_and_it_says_what_is_missing(
     assert done.exit_code == 4, done.output
     said = finite_json(done.stdout)
     assert said["winner"] is None and said["missing"] and missing in "\n".join(said["missing"])
-    assert said["sentences"][0].startswith("None of 1 candidates serves")
+    assert said["sentences"][0].startswith("The only candidate does not serve")
     assert not (capacities.folder / "out" / "winner.yaml").exists()
 
 
