@@ -24,7 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         answer = _run(chosen)
     except ImportError as error:
-        return _failed(InputError(f"{error.name} is not installed", remedy=f"pip install {error.name}"), chosen.json)
+        package = {"yaml": "pyyaml"}.get(error.name or "", error.name)
+        return _failed(InputError(f"{error.name} is not installed", remedy=f"pip install {package}"), chosen.json)
     except KvplanError as error:
         if os.environ.get("KVPLAN_DEBUG"):
             raise

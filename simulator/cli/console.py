@@ -16,8 +16,7 @@ from simulator.errors import InputError, KvplanError
 from workloads.errors import WorkloadError
 
 LATER = {
-    "capacity": "compare deployments as variants of a scenario with kvplan run",
-    "calibrate": "write a calibration file by hand (see simulator/catalog/calibrations)",
+    "calibrate": "use kvplan gpu calibrate on the card",
     "explore": "open report.html of a run",
     "serve": "use kvplan size",
 }

@@ -37,7 +37,7 @@ def test_each_command_has_help_json_and_quiet(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "args", [["capacity", "quickstart"], ["explore", "--json"], ["verify", "latency", "x.csv"]]
+    "args", [["serve", "quickstart"], ["explore", "--json"], ["verify", "latency", "x.csv"]]
 )
 def test_commands_of_later_are_refused_with_what_works(args: list[str]) -> None:
     result = kvplan(*args)
