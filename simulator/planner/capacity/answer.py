@@ -6,12 +6,12 @@ from typing import Any
 
 from simulator.capacity_settings import CapacitySettings
 from simulator.planner.capacity.facts import CandidateFacts
-from simulator.planner.capacity.plan import Answered, Sized
+from simulator.planner.capacity.plan import STAYS, Answered, Sized
 from simulator.planner.capacity.rates import STEP
 from simulator.planner.capacity.rows import Row, all_answered, candidate_row, limited_metrics
 from simulator.planner.capacity.search import Found, Rented
 from simulator.planner.capacity.sentences import missing, rate_unit, sentences
-from simulator.run_scenario import memory_table
+from simulator.run_scenario import Built, memory_table
 from simulator.step_time.roofline import Roofline
 
 SCHEMA_VERSION = 1
@@ -128,9 +128,33 @@ def _notes(found: Found, settings: CapacitySettings) -> list[str]:
             f"{len(guessed)} deployments that cannot be cheaper were not simulated whole: their size is that of one "
             "replica's knee (confirmed: false)"
         )
+    notes += _short_run(found)
+    facts = _spoken_for(found)
+    if facts is not None and facts.built is not None and not _has_slo(facts.built):
+        notes.append("no SLO is stated: a rate passes when it can be kept up, however long requests wait")
     if settings.max_rejected_share and any(answered.outcome.facts.get("rejected") for answered in all_answered(found)):
         notes.append("some requests are longer than the context and are turned away; they count as failed")
     return notes
+
+
+def _short_run(found: Found) -> list[str]:
+    """Said where the workload ends (a trace) before its servers are as full as they get."""
+    winner = found.winner
+    if winner is None or winner.at_rate is None:
+        return []
+    sized, rate = winner.sized, winner.at_rate.ask.rate_rps
+    sent_s = (winner.at_rate.outcome.facts["num_prompts"] or 0) / (rate * sized.facts.turns)
+    if 2 * sent_s >= STAYS * sized.life_s:
+        return []
+    life = "a session" if sized.facts.pauses_s else "a request"
+    return [
+        f"the run is short: requests are sent for {sent_s:,.3g} s, and {life} stays for {sized.life_s:,.3g} s; servers "
+        "that run for longer get fuller, and may miss a limit at this rate"
+    ]
+
+
+def _has_slo(built: Built) -> bool:
+    return bool(built.deployment.settings.slo) or any(part.slo for part in built.workload.classes)
 
 
 def _assumptions(found: Found) -> list[str]:

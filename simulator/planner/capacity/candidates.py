@@ -34,7 +34,7 @@ _SHORT = {
     "engine.weight_dtype": "w-{}",
     "engine.kv_cache_dtype": "kv-{}",
 }
-_ASIDE = ("capacity", "sweep", "variants", "name", "mode", "seed", "slo", "expect", "workload.rate_rps")
+_ASIDE = ("capacity", "sweep", "variants", "name", "mode", "seed", "slo", "expect", "workload")
 
 
 @dataclass(frozen=True)

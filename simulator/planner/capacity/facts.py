@@ -15,6 +15,7 @@ from simulator.run_scenario import Built, build
 from simulator.scenario_resolved import plain
 from workloads.errors import WorkloadError
 from workloads.pace import own_rate_rps
+from workloads.workload import PS_PER_S
 
 GIB = 1 << 30
 
@@ -40,6 +41,21 @@ class CandidateFacts:
     own_rate_rps: float | None = None
     requests: int = 0
     can_grow: bool = False
+
+    @property
+    def turns(self) -> float:
+        """Requests of a session; 1 where there are none."""
+        assert self.built is not None
+        after = self.built.workload.after
+        return len(after) / max(1, int((after < 0).sum()))
+
+    @property
+    def pauses_s(self) -> float:
+        """Think time of a whole session."""
+        assert self.built is not None
+        workload = self.built.workload
+        follows = workload.after >= 0
+        return float(workload.think_ps[follows].sum()) / max(1, int((~follows).sum())) / PS_PER_S
 
     @property
     def gpus_per_replica(self) -> int:

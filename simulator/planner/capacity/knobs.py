@@ -77,11 +77,16 @@ def try_knobs(
         except KvplanError:
             continue
         changed = Candidate(
-            candidate.index, f"{candidate.name} knob {number}", candidate.variant, document, candidate.changes, None
+            candidate.index,
+            f"{candidate.name} knob {number}",
+            candidate.variant,
+            document,
+            candidate.changes,
+            candidate.replicas,
         )
         (facts,) = facts_of([changed], planner.patches, planner.settings)
         if facts.status == "ok":
-            search = planner.size(facts, purpose="knob", hint_rps=sized.knee_rps_per_replica)
+            search = planner.size(facts, purpose="knob", hint_rps=sized.knee_rps)
             found.append((knob, search, facts))
     return found
 

@@ -77,7 +77,7 @@ class Sized:
         knee_rps: of these replicas together; None where no rate passes.
         at_knee, beyond: the probes at the knee and at the lowest rate that fails.
         answered: every probe, in the order of asking.
-        residence_s: requests in the system at the knee / its rate: how long they stay (Little's law).
+        residence_s: how long a request stays at the knee, or all turns of a session together.
     """
 
     facts: CandidateFacts
@@ -90,6 +90,11 @@ class Sized:
     beyond: Answered | None = None
     answered: list[Answered] = field(default_factory=list)
     residence_s: float | None = None
+
+    @property
+    def life_s(self) -> float:
+        """How long a request is there, or a session with its pauses; 0 where that is not known."""
+        return 0.0 if self.residence_s is None else self.residence_s + self.facts.pauses_s
 
     @property
     def knee_rps_per_replica(self) -> float | None:
@@ -207,8 +212,7 @@ class Planner:
         if knee.index is not None:
             sized.knee_rps = self.grid.rate_rps(knee.index)
             sized.at_knee = by_rate[sized.knee_rps]
-            facts = sized.at_knee.outcome.facts
-            sized.residence_s = (facts["mean_running"] + facts["mean_waiting"]) / sized.knee_rps
+            sized.residence_s = _residence_s(sized)
         elif sized.status == "ok":
             sized.status = "slo_unreachable"
             missed = sized.beyond.missed(self.settings) if sized.beyond else []
@@ -225,7 +229,7 @@ class Planner:
         base = facts.requests * min(replicas, MOST_GROWTH)
         if replicas > 1:
             base = max(base, min(EACH * replicas, _MOST_TOGETHER))
-        lasting = math.ceil(STAYS * (sized.residence_s or 0.0) * rate_rps)
+        lasting = math.ceil(STAYS * sized.life_s * rate_rps * facts.turns)
         found = max(base, min(lasting, _MOST_TOGETHER))
         return self.patches.requests if found == facts.requests else found
 
@@ -243,9 +247,16 @@ class Planner:
         mean = float(facts.built.workload.prompt_tokens.mean() + facts.built.workload.output_tokens.mean())
         held = deployment.engine.max_model_len if isinstance(deployment.pool, ContiguousPool) else mean
         batch = min(batch, max(1, int(deployment.pool_slots / max(1.0, held))))
-        turns = len(facts.built.workload) / max(1, int((facts.built.workload.after < 0).sum()))
         most = min(_MOST_SATURATING, MOST_GROWTH_ALONE * facts.requests)
-        return max(facts.requests, min(most, math.ceil(_FILLS * batch * turns)))
+        return max(facts.requests, min(most, math.ceil(_FILLS * batch * facts.turns)))
+
+
+def _residence_s(sized: Sized) -> float:
+    """Little's law over the whole run, whose start and end are long where it is short: all stays / all arrivals."""
+    assert sized.at_knee is not None and sized.facts.built is not None
+    facts = sized.at_knee.outcome.facts
+    arrivals = facts["num_prompts"] * float((sized.facts.built.workload.after < 0).mean())
+    return float((facts["mean_running"] + facts["mean_waiting"]) * facts["duration"] / arrivals)
 
 
 __all__ = ["Answered", "Ask", "Planner", "Sized", "Verdict"]
