@@ -124,6 +124,7 @@ static bool any_lane(bool yes) {
 }
 
 template <int COUNT> static void exchange_rows(const Vector* row) {
+  static_assert(COUNT == 2 || COUNT == 4, "a GPU loads two matrices or four here");
   shim::offer().row = reinterpret_cast<const u8*>(row);
   shim::meet_warp("a load of matrices");
   if (shim::block.current % 32) return;
