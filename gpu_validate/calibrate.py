@@ -6,23 +6,25 @@ import datetime
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from gpu_validate import kernel_source, residuals
 from gpu_validate.attention_bench import attention_points, cache_points, launched_variant
+from gpu_validate.card_names import card_of
 from gpu_validate.ceilings import measure_ceilings
 from gpu_validate.cuda_device import CudaDevice
 from gpu_validate.fit import Fit, fit
 from gpu_validate.goals import goals, paged_lines
 from gpu_validate.layer_shapes import ModelShapes, model_shapes
 from gpu_validate.measurements import Measurements, Point
-from gpu_validate.plans import Plan, plan
+from gpu_validate.plans import Plan, StepShape, plan
 from gpu_validate.predict import Prediction, predict
 from gpu_validate.step_measure import StepMeasure, gemm_points, small_points
 from gpu_validate.timing import Stopwatch
 from simulator.calibration import save_calibration
 from simulator.catalog import find_gpu, find_model
+from simulator.errors import InputError
 from simulator.specs import GpuSpec, ModelSpec
 
 Say = Callable[[str], None]
@@ -90,7 +92,7 @@ def calibrate(wish: Wish, device: CudaDevice, folder: Path, *, say: Say = lambda
     Raises InputError for a card or model that nothing is known of, and where too little could be measured.
     """
     model = find_model(wish.model)
-    gpu = find_gpu(wish.gpu or catalogue_name(device.facts.name))
+    gpu = find_gpu(card_of(device, wish.gpu))
     measured = measure(wish, device, model, gpu, say=say)
     measured.write(folder / TABLE)
     return outcome(measured, gpu, model)
@@ -154,17 +156,16 @@ def compile_first(device: CudaDevice, sizes: Plan, shapes: ModelShapes) -> None:
     device.prepare(wanted, workers=16)
 
 
-def catalogue_name(driver_name: str) -> str:
-    """ "NVIDIA H200" is h200-sxm-141gb: the catalogue's only GPU of that name. Raises InputError in find_gpu if not."""
-    known = {
-        "H100 80GB HBM3": "h100-sxm-80gb",
-        "H100 PCIe": "h100-pcie-80gb",
-        "H200": "h200-sxm-141gb",
-        "B200": "b200-sxm-180gb",
-        "A100-SXM4-80GB": "a100-sxm-80gb",
-        "A100-SXM4-40GB": "a100-sxm-40gb",
-        "A100 80GB PCIe": "a100-pcie-80gb",
-        "RTX PRO 6000 Blackwell Server Edition": "rtx-pro-6000",
-    }
-    plain = driver_name.removeprefix("NVIDIA ").removeprefix("GeForce ")
-    return known.get(plain, plain)
+def measure_steps(device: CudaDevice, model: ModelSpec, sizes: list[tuple[int, int]]) -> tuple[Point, ...]:
+    """Whole steps of (batch, context) alone, which no fit has seen. Raises InputError where one does not fit."""
+    shapes = model_shapes(model)
+    layers = len(shapes.layers)
+    steps = tuple(StepShape(batch, context, layers, held_out=True) for batch, context in sizes)
+    wanted = replace(plan("full", layers=layers), steps=steps)
+    measure = StepMeasure(device, Stopwatch(device, repeats=wanted.repeats), shapes, wanted.step_variant)
+    points = []
+    for one in measure.points(wanted):
+        if isinstance(one, str):
+            raise InputError(one, where="--step", remedy="take fewer requests, less context or a smaller model")
+        points.append(one)
+    return tuple(points)

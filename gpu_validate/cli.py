@@ -43,7 +43,7 @@ def _run(chosen: argparse.Namespace) -> commands.Answer:
     if chosen.command == "compile":
         return commands.compile_kernels(chosen.compiler, chosen.grid, chosen.out, quiet=chosen.quiet)
     if chosen.command == "predict":
-        return commands.predict(chosen.calibration, chosen.measurements, chosen.model)
+        return commands.predict(chosen.calibration, chosen.measurements, chosen.step, chosen.model, chosen.gpu)
     if chosen.measurements:
         return commands.refit(chosen.measurements, chosen.model, chosen.out)
     sizes = chosen.tensor_parallel_size, chosen.plan, chosen.limit_s
@@ -75,7 +75,9 @@ def _parser() -> argparse.ArgumentParser:
     calibrate.add_argument("--limit-s", type=float, default=420.0, help="begin no further part after so long")
     calibrate.add_argument("--measurements", type=Path, help="fit this table instead of measuring")
     predict = parts.add_parser("predict", help="simulated steps beside the measured ones")
-    predict.add_argument("--measurements", type=Path, required=True, help="measurements.json of calibrate")
+    predict.add_argument("--measurements", type=Path, help="measurements.json of calibrate; else steps are timed now")
+    predict.add_argument("--step", action="append", default=[], help="BATCHxCONTEXT to time now (may be repeated)")
+    predict.add_argument("--gpu", help="catalogue name of this card, where the driver's name is not enough")
     predict.add_argument("--calibration", required=True, help="a file, or the name of a shipped one")
     predict.add_argument("--model", default="llama-3.1-8b", help="whose steps the table holds")
     for command in (check, compiled, calibrate):

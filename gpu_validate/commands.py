@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,17 +82,40 @@ def refit(table: Path, model: str, out: Path | None) -> Answer:
     return _calibrated(outcome, out or OUT / "calibration", ())
 
 
-def predict(calibration: str, table: Path, model: str) -> Answer:
-    """Simulated steps beside those of a table; 4 where one that no fit saw is further off than the goal."""
-    from gpu_validate.measurements import read_measurements
+def predict(calibration: str, table: Path | None, steps: Sequence[str], model: str, gpu: str | None) -> Answer:
+    """Simulated steps beside measured ones; 4 where one that no fit saw is further off than the goal.
+
+    Args:
+        table: of a calibration; None = ``steps`` ("BATCHxCONTEXT") are measured now, on this card.
+    """
     from gpu_validate.predict import predict as predicted
     from simulator.calibration import find_calibration
     from simulator.catalog import find_gpu, find_model
 
-    measured = read_measurements(table)
-    steps = measured.of("step")
-    found = predicted(steps, find_calibration(calibration), find_model(model), find_gpu(measured.gpu))
+    numbers, spec = find_calibration(calibration), find_model(model)
+    if table is not None:
+        from gpu_validate.measurements import read_measurements
+
+        measured = read_measurements(table)
+        found = predicted(measured.of("step"), numbers, spec, find_gpu(measured.gpu))
+    else:
+        from gpu_validate.calibrate import measure_steps
+        from gpu_validate.card_names import card_of
+        from gpu_validate.cuda_device import CudaDevice
+
+        sizes = [_step(text) for text in steps or ("8x1000", "64x1500")]
+        device = CudaDevice()
+        card = find_gpu(card_of(device, gpu))
+        found = predicted(measure_steps(device, spec, sizes), numbers, spec, card)
     return Answer(found.text(), found.as_document(), 0 if found.met else MISSED, ())
+
+
+def _step(text: str) -> tuple[int, int]:
+    """(batch, context) of "64x2048"."""
+    batch, _, context = text.partition("x")
+    if not (batch.isdigit() and context.isdigit() and int(batch) and int(context)):
+        raise InputError(f"{text!r} is no step", where="--step", remedy="write BATCHxCONTEXT, such as 64x2048")
+    return int(batch), int(context)
 
 
 def _calibrated(outcome: Any, folder: Path, before: tuple[Path, ...]) -> Answer:

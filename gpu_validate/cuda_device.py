@@ -93,7 +93,7 @@ class CudaDevice:
         """The kernel, ready to launch. Raises KernelError with NVRTC's words."""
         macros = used_macros(name, variant.macros())
         if (name, macros) not in self._kernels:
-            options = tuple(f"-D{macro}" for macro in macros)
+            options = ("--std=c++17", *(f"-D{macro}" for macro in macros))
             try:
                 module = self.cupy.RawModule(code=kernel_source.device_text(name), options=options, backend="nvrtc")
                 module.compile()

@@ -19,7 +19,7 @@ class CudaGemm:
     """``outputs[rows, n] = inputs[rows, k] · weights[n, k]ᵀ`` on the current stream; arrays hold bits."""
 
     def __init__(self, device: CudaDevice, dtype: str = "bfloat16") -> None:
-        self._cublas: Any = device.cupy.cuda.cublas
+        self._cublas: Any = device.cupy.cuda.cublas  # loads cuBLAS at this moment
         self._handle: Any = device.cupy.cuda.device.get_cublas_handle()
         self._type = _TYPES[dtype]
         self._one, self._zero = np.ones(1, dtype=np.float32), np.zeros(1, dtype=np.float32)

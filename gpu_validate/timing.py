@@ -21,10 +21,10 @@ from gpu_validate.cuda_device import CudaDevice
 _SOURCE = """
 extern "C" __global__ void spin(unsigned long long nanoseconds) {
   unsigned long long start, now;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
   do {
     __nanosleep(1000);
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
   } while (now - start < nanoseconds);
 }
 

@@ -21,6 +21,7 @@ app = typer.Typer(
 
 Grid = Annotated[str, typer.Option(help="Which kernels: ci, full or bench.")]
 Model = Annotated[str, typer.Option(help="Whose layers and steps are timed: a catalogue name or config.json.")]
+Gpu = Annotated[str | None, typer.Option(help="Catalogue name of this card; default: by the driver's name.")]
 Out = Annotated[Path | None, typer.Option(help="Where results go; default out/gpu.")]
 
 
@@ -55,7 +56,7 @@ def compile_kernels(
 @app.command("calibrate")
 def calibrate(
     model: Model = "llama-3.1-8b",
-    gpu: Annotated[str | None, typer.Option(help="Catalogue name of this card; default: the driver's name.")] = None,
+    gpu: Gpu = None,
     tensor_parallel_size: Annotated[int, typer.Option(min=1, help="Time one rank of so many.")] = 1,
     plan: Annotated[str, typer.Option(help="full, or small (a run through everything).")] = "full",
     limit_s: Annotated[float, typer.Option(help="Begin no further part after so many seconds.")] = 420.0,
@@ -76,16 +77,20 @@ def calibrate(
 
 @app.command("predict")
 def predict(
-    measurements: Annotated[Path, typer.Option(help="measurements.json of kvplan gpu calibrate.")],
     calibration: Annotated[str, typer.Option(help="A calibration file, or the name of a shipped one.")] = "default",
+    measurements: Annotated[
+        Path | None, typer.Option(help="measurements.json of kvplan gpu calibrate; without it steps are timed now.")
+    ] = None,
+    step: Annotated[list[str] | None, typer.Option(help="BATCHxCONTEXT to time now; may be repeated.")] = None,
     model: Model = "llama-3.1-8b",
+    gpu: Gpu = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Simulated decode steps beside the measured ones; exits 4 when an unseen one is more than 5 % off."""
     from gpu_validate import commands
 
-    _answer(commands.predict(calibration, measurements, model), as_json, quiet)
+    _answer(commands.predict(calibration, measurements, step or (), model, gpu), as_json, quiet)
 
 
 def _answer(answer: Answer, as_json: bool, quiet: bool) -> None:

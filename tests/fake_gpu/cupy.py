@@ -120,7 +120,7 @@ def _variant(options: tuple[str, ...]) -> Any:
     from gpu_validate.variants import Variant
 
     names = {numbers.macro: name for name, numbers in FORMATS.items()}
-    found = dict(option.removeprefix("-D").split("=") for option in options)
+    found = dict(option.removeprefix("-D").split("=") for option in options if option.startswith("-D"))
     fields = {}
     for macro, value in found.items():
         key = macro.lower()
@@ -143,6 +143,7 @@ class RawModule:
     def __init__(self, *, code: str, options: tuple[str, ...] = (), backend: str = "nvrtc") -> None:
         assert backend == "nvrtc" and isinstance(options, tuple)
         assert '#include "' not in code, "NVRTC finds no header"
+        assert "if constexpr" not in code or "--std=c++17" in options, "CuPy 13 compiles C++14 unless told"
         self.code, self.options = code, options
 
     def compile(self) -> None:

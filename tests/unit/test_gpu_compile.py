@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_validate import kernel_source, nvrtc
+from gpu_validate import kernel_source, nvrtc, timing
 from gpu_validate.compile import ARCHITECTURES, Compiler, Nvcc, Nvrtc, compile_all, find_compiler, used_macros
 from gpu_validate.variants import Variant, grid
 from simulator.errors import InputError
@@ -71,6 +71,13 @@ def test_both_compilers_tell_of_the_same_registers() -> None:
         said = compiler.compile(text, "sm_90", macros, name="append")
         assert re.search(r"Used (2\d|3\d) registers", said)
         assert "0 bytes spill stores" in said
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_100"])
+def test_the_stopwatchs_own_kernels_compile(architecture: str) -> None:
+    said = Nvrtc().compile(timing._SOURCE, architecture, (), name="stopwatch")
+    assert said.count("0 bytes spill stores") == 2
 
 
 SPILLS = """

@@ -12,6 +12,7 @@ import pytest
 
 from gpu_validate import calibrate as calibration
 from gpu_validate.backend import KernelError
+from gpu_validate.card_names import DRIVER_NAMES, card_of
 from gpu_validate.cases import Shape, make_case
 from gpu_validate.check import check_variant
 from gpu_validate.cpu_backend import CpuBackend
@@ -93,9 +94,9 @@ def test_a_kernel_is_compiled_once_with_the_macros_that_it_names(cupy: Any, monk
     device.prepare(wanted)
     assert sorted(compiled) == sorted(
         [
-            tuple(f"-D{macro}" for macro in Variant().macros()),
-            ("-DHEAD_DIM=128", "-DDTYPE=BFLOAT16"),
-            (),
+            ("--std=c++17", *(f"-D{macro}" for macro in Variant().macros())),
+            ("--std=c++17", "-DHEAD_DIM=128", "-DDTYPE=BFLOAT16"),
+            ("--std=c++17",),
         ]
     )
 
@@ -113,7 +114,8 @@ def test_more_shared_memory_than_48_kib_is_asked_for(cupy: Any) -> None:
 def test_the_stand_in_refuses_wrong_arguments(cupy: Any) -> None:
     from gpu_validate.kernel_source import device_text
 
-    kernel = cupy.RawModule(code=device_text("copy_blocks")).get_function("copy_blocks")
+    module = cupy.RawModule(code=device_text("copy_blocks"), options=("--std=c++17",))
+    kernel = module.get_function("copy_blocks")
     pool, pairs = cupy.asarray(np.zeros((4, 16), np.uint16)), cupy.asarray(np.zeros((1, 2), np.int32))
     kernel((1, 2, 1), (256, 1, 1), (pool, pool, pairs, np.int32(2)))
     for wrong in ((pool, pairs, pool, np.int32(2)), (pool, pool, pairs, 2), (pool, pool, pairs)):
@@ -216,3 +218,39 @@ def test_time_runs_out_between_points(cupy: Any) -> None:
     measured = calibration.measure(wish, CudaDevice(), find_model(wish.model), find_gpu("h200-sxm-141gb"))
     assert next(note for note in measured.notes if "cut off" in note) == "matrix products: cut off after 0 s"
     assert len(measured.of("attention")) == 1
+
+
+def test_steps_are_timed_now_where_no_table_is_given(cupy: Any) -> None:
+    from gpu_validate.commands import predict
+
+    answer = predict("default", None, ("2x100", "4x50"), "llama-3.2-1b", None)
+    rows = answer.document["points"]
+    assert [row["label"].split(" batch=")[1] for row in rows] == ["2 context=100 layers=16", "4 context=50 layers=16"]
+    assert all(row["held_out"] for row in rows)
+    # The stand-in's layers: 124 MB of weights at 0.8 of 4.8 TB/s, 24.5 µs of kernels; the head 525 MB, 4.5 µs.
+    model = find_model("llama-3.2-1b")
+    weights = 2 * (sum(g.parameters for g in model_shapes(model).layers[0].gemms) * 16 + 2048 * 128256)
+    us = 1e6 * weights / (0.8 * 4800e9) + 16 * (4 * 3 + 5 + 5 * 1.5) + 4.5
+    assert rows[0]["measured_us"] == pytest.approx(us, rel=0.01)
+    for wrong in ("64", "0x5", "ax2", "64x2048x3"):
+        with pytest.raises(InputError, match="is no step"):
+            predict("default", None, (wrong,), "llama-3.2-1b", None)
+    with pytest.raises(InputError, match="left out"):
+        predict("default", None, ("4096x100000",), "llama-3.2-1b", None)
+
+
+def test_a_card_that_the_catalogue_does_not_know_must_be_named(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert card_of(CudaDevice(), None) == "h200-sxm-141gb"
+    monkeypatch.setitem(cupy._properties, "name", b"NVIDIA H999 Ultra")
+    with pytest.raises(InputError, match="calls itself 'NVIDIA H999 Ultra'"):
+        card_of(CudaDevice(), None)
+    assert card_of(CudaDevice(), "h100-sxm-80gb") == "h100-sxm-80gb"
+    with pytest.raises(InputError, match="'h9' is not a GPU of the catalogue"):
+        card_of(CudaDevice(), "h9")
+
+
+@pytest.mark.parametrize("name", sorted(DRIVER_NAMES.values()))
+def test_names_of_drivers_lead_into_the_catalogue(name: str) -> None:
+    from simulator.catalog import gpu_names
+
+    assert name in gpu_names()
