@@ -98,11 +98,13 @@ class Geometry:
         threads: a thread block.
         teams: warps, or groups of warps, that run through tiles of their own.
         shared_bytes: of dynamic shared memory; above 48 KiB the host must raise the kernel's limit.
+        blocks_per_sm: thread blocks that a Hopper multiprocessor is meant to hold at once.
     """
 
     threads: int
     teams: int
     shared_bytes: int
+    blocks_per_sm: int
 
 
 def _geometry(variant: Variant) -> Geometry:
@@ -110,13 +112,16 @@ def _geometry(variant: Variant) -> Geometry:
     stage_bytes = 2 * _TILE_TOKENS * (row_vectors | 1) * 16
     head_tiles = -(-variant.group // 8)
     team_warps = -(-head_tiles // max(1, 256 // variant.head_dim))
-    warp_heads = 8 * -(-head_tiles // team_warps)
+    warp_tiles = -(-head_tiles // team_warps)
     stages = min(17500 * team_warps, _BLOCK_BYTES) // stage_bytes
     stages = max(2, min(8 if team_warps > 1 else 4, stages))
     teams = 1 if team_warps > 1 else min(4, _BLOCK_BYTES // (stages * stage_bytes))
     warps = teams * team_warps
-    merge_bytes = warps * warp_heads * (variant.head_dim + 4 + 2) * 4
-    return Geometry(32 * warps, teams, max(teams * stages * stage_bytes, merge_bytes))
+    merge_bytes = warps * 8 * warp_tiles * (variant.head_dim + 4 + 2) * 4
+    shared_bytes = max(teams * stages * stage_bytes, merge_bytes)
+    registers = warp_tiles * variant.head_dim * 3 // 8 + 80
+    blocks = max(1, min(4, 220000 // shared_bytes, 65536 // (registers * 32 * warps)))
+    return Geometry(32 * warps, teams, shared_bytes, blocks)
 
 
 def choose_splits(variant: Variant, *, batch: int, kv_heads: int, tokens: int, processors: int) -> int:
@@ -127,7 +132,7 @@ def choose_splits(variant: Variant, *, batch: int, kv_heads: int, tokens: int, p
         processors: streaming multiprocessors of the GPU.
     """
     geometry = variant.geometry()
-    slots = processors * max(1, min(4, 220000 // geometry.shared_bytes))
+    slots = processors * geometry.blocks_per_sm
     seen = min(tokens, variant.window or tokens)
     most = max(1, seen // (_TILE_TOKENS * geometry.teams * 4))  # four tiles a warp repay a split's start and merge
     best, best_filled = 1, 0.0

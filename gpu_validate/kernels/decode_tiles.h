@@ -34,7 +34,9 @@ constexpr int THREADS = 32 * WARPS;
 constexpr int SUM_PITCH = HEAD_DIM + 4;                   // floats: the lanes' columns then meet different banks
 constexpr int SHARED_BYTES =
     imax(TEAMS * STAGES * STAGE_BYTES, WARPS * WARP_HEADS * (SUM_PITCH + 2) * static_cast<int>(sizeof(float)));
-constexpr int BLOCKS_PER_SM = imax(1, imin(4, 220000 / SHARED_BYTES));  // what shared memory allows, registers must too
+// What shared memory allows, and registers: sums, queries, and about 80 for all else. More would only spill.
+constexpr int REGISTERS = WARP_TILES * HEAD_DIM * 3 / 8 + 80;
+constexpr int BLOCKS_PER_SM = imax(1, imin(4, imin(220000 / SHARED_BYTES, 65536 / (REGISTERS * THREADS))));
 constexpr bool WHOLE_TILES = !PAGED || BLOCK_SIZE % TILE == 0;  // a tile's rows lie one behind the other
 
 // The tokens of one sequence that this thread block reads, in tiles.

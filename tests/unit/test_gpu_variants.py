@@ -12,12 +12,15 @@ from tests.kernel_support import EVERY_LINE, needs_compiler, quick_backend
 
 
 @needs_compiler
-@pytest.mark.parametrize("variant", EVERY_LINE, ids=lambda v: v.name)
+@pytest.mark.parametrize("variant", (*EVERY_LINE, Variant(128, 16, 128)), ids=lambda v: v.name)
 def test_the_host_knows_the_kernels_geometry(variant: Variant) -> None:
     library = quick_backend().library("paged_decode", variant)
-    facts = [ctypes.c_int.in_dll(library, f"fact_{name}").value for name in ("THREADS", "TEAMS", "SHARED_BYTES")]
+    facts = [
+        ctypes.c_int.in_dll(library, f"fact_{name}").value
+        for name in ("THREADS", "TEAMS", "SHARED_BYTES", "BLOCKS_PER_SM")
+    ]
     geometry = variant.geometry()
-    assert facts == [geometry.threads, geometry.teams, geometry.shared_bytes]
+    assert facts == [geometry.threads, geometry.teams, geometry.shared_bytes, geometry.blocks_per_sm]
 
 
 @pytest.mark.parametrize("name", GRIDS)
