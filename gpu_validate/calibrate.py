@@ -15,7 +15,7 @@ from gpu_validate.card_names import card_of
 from gpu_validate.ceilings import measure_ceilings
 from gpu_validate.cuda_device import CudaDevice
 from gpu_validate.fit import Fit, fit
-from gpu_validate.goals import goals, paged_lines
+from gpu_validate.goals import ceiling_lines, goals, paged_lines
 from gpu_validate.layer_shapes import ModelShapes, model_shapes
 from gpu_validate.measurements import Measurements, Point
 from gpu_validate.plans import Plan, StepShape, plan
@@ -62,7 +62,7 @@ class Outcome:
         """The screen that a user reads."""
         lines = [f"{self.measurements.gpu}: {self.measurements.facts['name']}, {len(self.measurements.points)} points"]
         lines += [f"  {number:<30}{getattr(self.fit.calibration, number):>10.4g}" for number in self.fit.fitted]
-        lines += ["", residuals.text(self.fit.residuals), ""]
+        lines += ["", *ceiling_lines(self.measurements), "", residuals.text(self.fit.residuals), ""]
         lines += [goal.text() for goal in goals(self.measurements, self.prediction)]
         lines += ["", *paged_lines(self.measurements), ""]
         lines += [f"note: {note}" for note in self.measurements.notes]

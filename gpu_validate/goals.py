@@ -73,6 +73,21 @@ def paged_lines(measured: Measurements) -> list[str]:
     ]
 
 
+def ceiling_lines(measured: Measurements) -> list[str]:
+    """What the card itself reaches: copies, products, PCIe, launches."""
+    lines = [f"copy within the card {p.bytes_per_s / 1e12:.2f} TB/s, read and written" for p in measured.of("copy")]
+    for point in measured.of("gemm", name="square"):
+        side = point.shape["rows"]
+        lines.append(f"product of {side} x {side} {point.shape['dtype']} {point.flop_per_s / 1e12:.0f} TFLOP/s")
+    for point in measured.of("swap"):
+        size, rate = point.shape["piece_bytes"] >> 10, point.bytes_per_s / 1e9
+        lines.append(f"swap {point.shape['direction']} in pieces of {size} KiB {rate:.1f} GB/s")
+    for point in measured.of("launch"):
+        each = point.timing.median_us / point.shape["kernels"]
+        lines.append(f"small kernels follow at {each:.2f} µs; the host needs {point.shape['host_us_each']} µs for each")
+    return lines
+
+
 def _beside(paged: Point) -> dict[str, Any]:
     return {key: value for key, value in paged.shape.items() if key not in ("paged", "splits")}
 

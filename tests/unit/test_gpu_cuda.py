@@ -254,3 +254,16 @@ def test_names_of_drivers_lead_into_the_catalogue(name: str) -> None:
     from simulator.catalog import gpu_names
 
     assert name in gpu_names()
+
+
+def test_ceilings_are_told(cupy: Any) -> None:
+    from gpu_validate.goals import ceiling_lines
+    from simulator.catalog import find_gpu
+
+    wish = calibration.Wish(model="llama-3.2-1b", plan="small", limit_s=0.0)
+    measured = calibration.measure(wish, CudaDevice(), find_model(wish.model), find_gpu("h200-sxm-141gb"))
+    text = "\n".join(ceiling_lines(measured))
+    # 1 MiB at 0.88 of 4.8 TB/s, 1.5 µs before it; read and written.
+    assert f"copy within the card {2 * 2**20 / (1.5e-6 + 2 * 2**20 / (0.88 * 4800e9)) / 1e12:.2f} TB/s" in text
+    assert "small kernels follow at 1.50 µs" in text
+    assert "swap out in pieces of 64 KiB" in text and "product of 128 x 128 float16" in text
