@@ -267,3 +267,25 @@ def test_ceilings_are_told(cupy: Any) -> None:
     assert f"copy within the card {2 * 2**20 / (1.5e-6 + 2 * 2**20 / (0.88 * 4800e9)) / 1e12:.2f} TB/s" in text
     assert "small kernels follow at 1.50 µs" in text
     assert "swap out in pieces of 64 KiB" in text and "product of 128 x 128 float16" in text
+
+
+@pytest.mark.parametrize(("one", "other"), [(4, 5), (6, 7), (10, 11)], ids=["pools", "tables", "scales"])
+def test_two_arguments_of_one_type_in_each_others_place_are_noticed(
+    cupy: Any, monkeypatch: pytest.MonkeyPatch, one: int, other: int
+) -> None:
+    from dataclasses import replace
+
+    from gpu_validate import cuda_backend
+
+    right = cuda_backend.decode_launches
+
+    def wrong(*args: Any, **kwargs: Any) -> Any:
+        first, *rest = right(*args, **kwargs)
+        passed = list(first.arguments)
+        passed[one], passed[other] = passed[other], passed[one]
+        return (replace(first, arguments=tuple(passed)), *rest)
+
+    cupy.execute = True
+    monkeypatch.setattr(cuda_backend, "decode_launches", wrong)
+    findings = check_variant(CudaBackend(), Variant(64, 4, 2, "float16", "fp8_e4m3"), longest=4)
+    assert any(not finding.passed for finding in findings)
