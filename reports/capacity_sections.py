@@ -37,7 +37,8 @@ def limit_sentence(answer: Row) -> str:
     limit, text = limits.get("binding_limit"), str(limits.get("text") or "")
     if not limit:
         return text
-    words = "the latency of the steps alone" if limit == "arrivals" else limit_name(str(limit))
+    named = limit_name(str(limit))
+    words = {"arrivals": "the latency of the steps alone", "token_budget": f"the {named}"}.get(str(limit), named)
     return f"Beyond the knee {words} binds: {text}" if text else f"Beyond the knee {words} binds."
 
 

@@ -21,7 +21,7 @@ PROMPT = 64
 def serve(
     stages_ms: list[int], requests: int, *, outputs: int = 400, prompt: int = PROMPT, transfer_ms: int = 0
 ) -> dict[str, Any]:
-    """All at once; a pass takes ``PROMPT`` tokens, so that each prompt begins a batch of its own while there is room."""
+    """All at once; a pass takes ``PROMPT`` tokens: each prompt begins a batch of its own while there is room."""
     step_time = PipelinedStepTime(
         tuple(LinearStepTime(stage * MS, 0, 0) for stage in stages_ms), StageTransfer(transfer_ms * MS)
     )

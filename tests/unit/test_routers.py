@@ -62,7 +62,12 @@ def test_groups_of_a_drawn_workload_are_those_of_its_segments() -> None:
         "arrivals": {"kind": "poisson", "rate_rps": 10},
         "prompt_tokens": {"kind": "fixed", "tokens": 20},
         "output_tokens": {"kind": "fixed", "tokens": 5},
-        "prefix": {"kind": "shared_prefix", "groups": 7, "share": 0.8, "prefix_tokens": {"kind": "fixed", "tokens": 32}},
+        "prefix": {
+            "kind": "shared_prefix",
+            "groups": 7,
+            "share": 0.8,
+            "prefix_tokens": {"kind": "fixed", "tokens": 32},
+        },
     }
     from simulator.document import Document
     from simulator.random_streams import Streams

@@ -14,6 +14,8 @@ from simulator.planner.capacity.probe import ProbeOutcome
 from simulator.specs import DTYPE_BITS
 
 _HIGHEST_FRACTION = 0.95
+_CHUNKING = ("vllm", "sglang")
+"""Presets that cut prompts: in the others a smaller token budget turns long ones away."""
 _GPUS_OF_A_NODE = 8
 
 
@@ -40,8 +42,9 @@ def knobs_for(sized: Sized) -> list[Knob]:
     narrow_weights = [Knob("engine.weight_dtype", "fp8")] if bits > 12 and engine.weight_dtype in (None, "auto") else []
     narrow_kv = [Knob("engine.kv_cache_dtype", "fp8")] if DTYPE_BITS.get(str(engine.kv_cache_dtype), 16) > 8 else []
     budget, seqs = deployment.engine.max_num_batched_tokens, deployment.engine.max_num_seqs
+    chunks = engine.preset in _CHUNKING and engine.enable_chunked_prefill is not False
     larger = [Knob("engine.max_num_batched_tokens", 2 * budget)]
-    smaller = [Knob("engine.max_num_batched_tokens", max(256, seqs, budget // 2))] if budget > 256 else []
+    smaller = [Knob("engine.max_num_batched_tokens", max(256, seqs, budget // 2))] if budget > 256 and chunks else []
     size = 2 * parallelism.tensor_parallel_size
     wider = [Knob("parallelism.tensor_parallel_size", size)] if size <= _GPUS_OF_A_NODE else []
     fraction = engine.gpu_memory_utilization or 0.0

@@ -29,3 +29,8 @@ class RateGrid:
         while self.rate_rps(index) > rate_rps:
             index -= 1
         return index
+
+
+def rate_text(rate_rps: float) -> str:
+    """Four significant digits: ``23.88``, ``37,760``."""
+    return f"{rate_rps:,.0f}" if rate_rps >= 1000 else f"{rate_rps:.4g}"

@@ -12,6 +12,7 @@ from simulator.planner.capacity.facts import CandidateFacts
 from simulator.planner.capacity.knobs import limit_of
 from simulator.planner.capacity.plan import Answered
 from simulator.planner.capacity.probe import LATENCIES, STATISTICS
+from simulator.planner.capacity.rates import rate_text
 from simulator.planner.capacity.search import Found, Rented
 
 Row = dict[str, Any]
@@ -98,10 +99,10 @@ def status_of(one: Rented, found: Found, settings: CapacitySettings) -> tuple[st
     if one.replicas is None:
         most = settings.max_gpus // sized.facts.gpus_per_replica
         knee = sized.knee_rps_per_replica or 0.0
-        return "too_slow", f"{most} replicas serve about {most * knee:.4g} of {rate:.4g} req/s"
+        return "too_slow", f"{most} replicas serve about {rate_text(most * knee)} of {rate_text(rate)} req/s"
     if not one.meets and (one.confirmed or sized.facts.candidate.replicas is not None):
         missed = one.at_rate.missed(settings) if one.at_rate is not None else []
-        text = "; ".join(missed) or f"it serves {sized.knee_rps or 0.0:.4g} of {rate:.4g} req/s"
+        text = "; ".join(missed) or f"it serves {rate_text(sized.knee_rps or 0.0)} of {rate_text(rate)} req/s"
         return "too_slow", text
     if budget is not None and price is None:
         return "over_budget", "its price is not known: state capacity.usd_per_gpu_hour"
@@ -195,9 +196,13 @@ def _limit_text(one: Rented, settings: CapacitySettings) -> str | None:
     each = "each replica, " if (one.replicas or 1) > sized.replicas else ""
     if sized.beyond is None:
         stable = sized.stable_rps(sized.replicas)
-        return None if stable is None else f"{each or 'it '}sustains {stable:.4g}/s".replace("replica, ", "replica ")
+        return (
+            None
+            if stable is None
+            else f"{each or 'it '}sustains {rate_text(stable)}/s".replace("replica, ", "replica ")
+        )
     missed = sized.beyond.missed(settings)
-    return f"{each}at {sized.beyond.ask.rate_rps:.4g}/s: {'; '.join(missed)}" if missed else None
+    return f"{each}at {rate_text(sized.beyond.ask.rate_rps)}/s: {'; '.join(missed)}" if missed else None
 
 
 _PROBE_FACTS = (

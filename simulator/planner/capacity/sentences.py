@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from simulator.capacity_settings import CapacitySettings
+from simulator.planner.capacity.rates import rate_text
 from simulator.planner.capacity.search import Found, Rented
 
 Row = dict[str, Any]
@@ -37,12 +38,14 @@ def sentences(found: Found, rows: list[Row], settings: CapacitySettings) -> list
     tokens = row["usd_per_million_tokens"]
     per_million = "" if tokens is None else f" (${tokens:,.3f} a million tokens)"
     if rate is None:
-        first = f"{what}: its tokens are the cheapest{price}{per_million} at {row['knee_rps']:.4g} {unit}/s."
+        first = f"{what}: its tokens are the cheapest{price}{per_million} at {rate_text(row['knee_rps'])} {unit}/s."
     else:
-        first = f"{what}{price}{per_million}: the cheapest of {len(rows)} candidates to serve {rate:.4g} {unit}/s."
+        first = (
+            f"{what}{price}{per_million}: the cheapest of {len(rows)} candidates to serve {rate_text(rate)} {unit}/s."
+        )
     limit = _LIMITS.get(str(row["binding_limit"]), str(row["binding_limit"]))
     spare = "" if rate is None or row["knee_rps"] is None else f", {row['knee_rps'] / rate - 1:+.0%}"
-    second = f"It bears up to {row['knee_rps']:.4g} {unit}/s{spare}; beyond, {limit} binds"
+    second = f"It bears up to {rate_text(row['knee_rps'])} {unit}/s{spare}; beyond, {limit} binds"
     return [first, second + (f" ({row['limit_text']})." if row["limit_text"] else ".")]
 
 
@@ -78,7 +81,7 @@ def _nobody(found: Found, rows: list[Row]) -> str:
     for row in rows:
         counts[row["status"]] = counts.get(row["status"], 0) + 1
     parts = [f"{count} {_OUT[status][count > 1]}" for status, count in counts.items()]
-    asked = "" if found.rate_rps is None else f" {found.rate_rps:.4g} {rate_unit(found)}/s within the limits"
+    asked = "" if found.rate_rps is None else f" {rate_text(found.rate_rps)} {rate_unit(found)}/s within the limits"
     if len(rows) == 1:
         return f"The only candidate does not serve{asked}: it {_OUT[rows[0]['status']][0]}."
     return f"None of {len(rows)} candidates serves{asked}: {', '.join(parts)}."
@@ -93,7 +96,7 @@ def _nearest(found: Found, rows: list[Row]) -> str:
     most = best.most_replicas
     knee = best.sized.knee_rps if most == best.sized.replicas else most * (best.sized.knee_rps_per_replica or 0.0)
     deployment = f"{most} x {best.sized.facts.candidate.name}" if most > 1 else best.sized.facts.candidate.name
-    return f"The most that any of them bears is about {knee:.4g} {rate_unit(found)}/s ({deployment})."
+    return f"The most that any of them bears is about {rate_text(knee or 0.0)} {rate_unit(found)}/s ({deployment})."
 
 
 def missing(found: Found, rows: list[Row], settings: CapacitySettings) -> list[str]:
@@ -111,7 +114,9 @@ def missing(found: Found, rows: list[Row], settings: CapacitySettings) -> list[s
         knee = best.sized.knee_rps_per_replica or 0.0
         count = math.ceil(found.rate_rps / knee)
         name, gpus = best.sized.facts.candidate.name, count * best.sized.facts.gpus_per_replica
-        lines.append(f"about {count} replicas of {name}, {gpus} GPUs (each bears {knee:.4g} {rate_unit(found)}/s)")
+        lines.append(
+            f"about {count} replicas of {name}, {gpus} GPUs (each bears {rate_text(knee)} {rate_unit(found)}/s)"
+        )
     for row in rows:
         if row["status"] in ("slo_unreachable", "does_not_fit", "bad_input", "failed") and len(lines) < _LINES:
             lines.append(f"{row['candidate']}: {row['reason']}")

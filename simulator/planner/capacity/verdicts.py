@@ -9,6 +9,7 @@ from typing import Any
 from simulator.capacity_settings import CapacitySettings
 from simulator.planner.capacity.knee import Verdict
 from simulator.planner.capacity.probe import ProbeOutcome
+from simulator.planner.capacity.rates import rate_text
 
 
 def why_not(
@@ -26,7 +27,7 @@ def why_not(
     if facts["status"] != "ok":
         missed.append(f"the run ends in a {facts['status']}")
     if stable_rps is not None and rate_rps is not None and rate_rps > stable_rps:
-        missed.append(f"saturated: it sustains {stable_rps:.4g} req/s")
+        missed.append(f"saturated: it sustains {rate_text(stable_rps)} req/s")
     elif facts["saturated"]:
         missed.append("saturated: the backlog grows while requests arrive")
     missed += _missed_limits(facts, settings)
