@@ -36,9 +36,7 @@ def test_each_command_has_help_json_and_quiet(command: str) -> None:
     assert "--json" in result.stdout and "--quiet" in result.stdout
 
 
-@pytest.mark.parametrize(
-    "args", [["serve", "quickstart"], ["explore", "--json"], ["verify", "latency", "x.csv"]]
-)
+@pytest.mark.parametrize("args", [["serve", "quickstart"], ["explore", "--json"], ["verify", "latency", "x.csv"]])
 def test_commands_of_later_are_refused_with_what_works(args: list[str]) -> None:
     result = kvplan(*args)
     assert result.exit_code == 2
