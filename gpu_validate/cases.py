@@ -66,12 +66,14 @@ class Shape:
         lengths: tokens of each sequence.
         prefix: tokens that all sequences long enough share; 0 for none.
         spread: standard deviation of the scores. Near 0 all tokens weigh alike, at 3 a few outweigh the rest.
+        level: mean of the scores. Far below 0 they vanish where a maximum does not begin at minus infinity.
     """
 
     lengths: tuple[int, ...]
     kv_heads: int = 2
     prefix: int = 0
     spread: float = 1.0
+    level: float = 0.0
     seed: int = 0
 
 
@@ -101,6 +103,8 @@ def case_of(variant: Variant, shape: Shape, manager: BlockManager, rng: np.rando
     # A score sums head_dim products: its deviation is that of a query times that of a key times sqrt(head_dim).
     deviation = shape.spread / (variant.head_dim**0.5 * scale * _stored_deviation(variant) * k_scale)
     queries = rng.standard_normal((batch, shape.kv_heads * variant.group, variant.head_dim)) * deviation
+    if shape.level:  # the first number of every key is the same, see _rows
+        queries[..., 0] = shape.level / (scale * k_scale * 2 * _stored_deviation(variant))
     return Case(
         queries=to_bits(queries, variant.dtype),
         k_pool=pool_bits(manager.k_pool, variant, shape.kv_heads),
@@ -147,7 +151,7 @@ def fill(variant: Variant, shape: Shape, rng: np.random.Generator) -> BlockManag
     sharers = [i for i, length in enumerate(shape.lengths) if 0 < shape.prefix <= length]
     if sharers:
         manager.add_request("prefix")
-        for row in _rows(rng, shape.prefix, width, variant):
+        for row in _rows(rng, shape.prefix, shape, variant):
             manager.append("prefix", *row)
     for i in range(len(shape.lengths)):
         if i in sharers:
@@ -156,7 +160,7 @@ def fill(variant: Variant, shape: Shape, rng: np.random.Generator) -> BlockManag
             manager.add_request(i)
     if sharers:
         manager.free("prefix")
-    rows = {i: list(_rows(rng, length - manager.lengths[i], width, variant)) for i, length in enumerate(shape.lengths)}
+    rows = {i: list(_rows(rng, length - manager.lengths[i], shape, variant)) for i, length in enumerate(shape.lengths)}
     for turn in range(max((len(left) for left in rows.values()), default=0)):
         for i, left in rows.items():
             if turn < len(left):
@@ -165,17 +169,19 @@ def fill(variant: Variant, shape: Shape, rng: np.random.Generator) -> BlockManag
     return manager
 
 
-def _rows(rng: np.random.Generator, count: int, width: int, variant: Variant) -> Sequence[Floats]:
-    """Keys and values [count, 2, width] that the KV format holds exactly."""
+def _rows(rng: np.random.Generator, count: int, shape: Shape, variant: Variant) -> Sequence[Floats]:
+    """Keys and values [count, 2, kv_heads x head_dim] that the KV format holds exactly."""
     spread = _stored_deviation(variant)
-    numbers = rng.standard_normal((count, 2, width)) * spread
+    numbers = rng.standard_normal((count, 2, shape.kv_heads * variant.head_dim)) * spread
+    if shape.level:
+        numbers[:, 0, :: variant.head_dim] = 2 * spread
     numbers[:, 1] += 0.25 * spread  # values with a mean: a missing or doubled token shows in every output
     return list(round_to(numbers, variant.kv_dtype))
 
 
 def tables_of(manager: BlockManager, batch: int) -> NDArray[np.int32]:
     """Block tables [batch, row_blocks] of sequences 0, 1, ...; entries past an end name no block."""
-    widest = max(1, *(len(manager.tables[i]) for i in range(batch))) + 1
+    widest = max(1, *(len(manager.tables[i]) for i in range(batch)))
     tables = np.full((batch, widest), _NO_BLOCK, dtype=np.int32)
     for i in range(batch):
         tables[i, : len(manager.tables[i])] = manager.tables[i]

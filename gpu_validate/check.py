@@ -112,7 +112,7 @@ def shapes(variant: Variant, *, longest: int, seed: int) -> tuple[Shape, ...]:
     prefix = size + size // 2 if size + size // 2 < longest else size // 2
     return (
         Shape(lengths_around(size, longest=max(longest, size + 40)), prefix=prefix, seed=seed),
-        Shape(some, kv_heads=1, spread=3.0, seed=seed),
+        Shape(some, kv_heads=1, spread=3.0, level=-200.0, seed=seed),
         Shape((longest * 3 + 5,), kv_heads=3, spread=2.0, seed=seed),
     )
 

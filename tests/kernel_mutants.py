@@ -68,8 +68,45 @@ _SITE = re.compile(
 )
 _LIMIT_S = 20  # of the processor, compilers not counted
 # Mutants that compute the same: why.
+_DEAD_ROW = "where a row that is not read would have been"
+_LARGER = "an array larger than its use"
+_INSIDE = "const bool inside = tile * TILE >= r.begin && tile * TILE + TILE <= r.end;"
+_STATS = "if (dimension == 0) store_global(partial_stats + at, merged);"
 EQUIVALENT = {
-    ("append", "2 -> 3", "u32 words[2] = {0, 0};"): "an array larger than its use",
+    ("decode_tiles.h", "0 -> 1", "if (token >= r.end) return 0;"): _DEAD_ROW,
+    ("decode_tiles.h", "0 -> 1", "if (!PAGED) at = live ? at : 0;"): _DEAD_ROW,
+    ("decode_tiles.h", "< -> <=", "for (int i = 0; i < COPIES; ++i) {"): "the last copies are guarded",
+    ("decode_tiles.h", "0 -> 1", "u32 two = 0;"): "queries of heads that do not exist",
+    (
+        "decode_tiles.h",
+        "16 -> 17",
+        "load_matrices(bytes, keys + lane % 16 * PITCH + step);",
+    ): "lanes 16 to 31 name nothing",
+    (
+        "decode_tiles.h",
+        "16 -> 17",
+        "load_matrices_transposed(bytes, values + lane % 16 * PITCH + step);",
+    ): "lanes 16 to 31 name nothing",
+    ("paged_decode", "2 -> 3", "float max[WARP_TILES][2];"): _LARGER,
+    ("paged_decode", "2 -> 3", "float sum[WARP_TILES][2];"): _LARGER,
+    ("paged_decode", "2 -> 3", "float shrink[WARP_TILES][2];"): _LARGER,
+    ("paged_decode", ">= -> >", _INSIDE): "a whole tile is masked in vain",
+    ("paged_decode", "<= -> <", _INSIDE): "a whole tile is masked in vain",
+    ("paged_decode", "> -> >=", "rises = rises || highest > soft.max[n][head];"): "scaled by 1",
+    (
+        "paged_decode",
+        "0 -> 1",
+        "if (lane / 4 == 0) store_shared(stats + head, Pair{soft.max[n][i], sum});",
+    ): "every lane of a head holds the same",
+    (
+        "paged_decode",
+        "0 -> 1",
+        "const int capacity_row = PAGED ? 0 : sequence * row_blocks * BLOCK_SIZE;",
+    ): "unread with a table",
+    ("paged_decode", "1 -> 2", "copies_wait<STAGES - 1>();"): "waits for more than it needs",
+    ("paged_decode", "== -> !=", _STATS): "every dimension holds the same",
+    ("paged_decode", "0 -> 1", _STATS): "every dimension holds the same",
+    ("append", "2 -> 3", "u32 words[2] = {0, 0};"): _LARGER,
     ("float8.h", ">= -> >", "if (size >= 0x43e00000) return static_cast<u8>(sign | 0x7e);"): "448 itself is a number",
     ("float8.h", "10 -> 11", "if (exponent < -10) return static_cast<u8>(sign);"): "the long way gives 0 too",
     (

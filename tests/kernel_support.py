@@ -50,11 +50,14 @@ class Prepared:
 
 @cache
 def prepared(variant: Variant) -> tuple[Prepared, ...]:
-    """Lengths at every edge, a shared prefix, a long sequence."""
+    """Lengths at every edge, a shared prefix, a long sequence that fills its table to the last entry."""
     size = variant.block_size
     lengths = (0, 1, size, size + 1, 15, 16, 17, 64 + size // 2, 150)
     cases = []
-    for shape in (Shape(lengths, prefix=size + size // 2), Shape((300,), kv_heads=3, spread=3.0, seed=1)):
+    for shape in (
+        Shape(lengths, prefix=size + size // 2),
+        Shape((300 // size * size,), kv_heads=3, spread=3.0, level=-200.0, seed=1),
+    ):
         case = make_case(variant, shape)
         case = case if variant.paged else contiguous_case(case, variant)
         truth = exact_attention(case, variant)

@@ -61,7 +61,7 @@ DEVICE Range range_of(int length, int split, int splits) {
 DEVICE int place_of(const int* table, const Range& r, int tile, int lane, int capacity_row) {
   int token = tile * TILE;
   if (!WHOLE_TILES) token = imax(token + lane % TILE, r.begin);  // what lies before a window may have been given back
-  if (tile >= r.end_tile || token >= r.end) return 0;
+  if (token >= r.end) return 0;
   if (!PAGED) return capacity_row + token;
   return load_global(table + token / BLOCK_SIZE) * BLOCK_SIZE + token % BLOCK_SIZE;
 }

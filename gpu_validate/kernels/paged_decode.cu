@@ -210,11 +210,10 @@ paged_decode(u16* out, float* partials, Pair* partial_stats, const u16* q, const
     team_barrier();  // all have read the tile: the next round may write over it
     stage = stage == STAGES - 1 ? 0 : stage + 1;
   }
-  copies_wait<0>();
 
   float* sums = reinterpret_cast<float*>(shared);
   Pair* stats = reinterpret_cast<Pair*>(sums + WARPS * WARP_HEADS * SUM_PITCH);
-  block_barrier();  // the sums lie where other warps may still be reading tiles
+  block_barrier();  // the sums lie where other warps may still be reading tiles; every copy has been waited for
   leave_sums(soft, sums, stats, warp, lane);
   block_barrier();
   for (int i = threadIdx.x; i < GROUP * HEAD_DIM; i += THREADS) {

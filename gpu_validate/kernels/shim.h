@@ -4,6 +4,7 @@
 // loads, products, warp barriers) or its block. Warps and lanes take turns in an order drawn from a seed. What a GPU
 // forgives by luck is an error here, with a message:
 //   * lanes that meet at different operations, or of which some never come;
+//   * two thread blocks that write one place: they may run in any order;
 //   * a global access outside the arrays of the launch, a write into one of its inputs, an access not aligned;
 //   * a copy read before its thread has waited for it: copies land at the wait and not before;
 //   * a race in shared memory: two threads at one word, one of them writing, without a barrier between. Shuffles and
@@ -84,6 +85,7 @@ struct Block {
   Thread* thread;
   Warp warp[MAX_THREADS / 32];
   Word* word;
+  u32** writer;  // of each region, of each 2 bytes: 1 + the block that wrote it, 0 for none
   u64 random;
   jmp_buf scheduler, abort;
   void (*body)(void*);
@@ -209,6 +211,9 @@ static void allocate(const Launch& launch) {
   block.shared_bytes = launch.shared_bytes;
   block.shared = static_cast<u8*>(aligned_alloc(128, (launch.shared_bytes + 255) / 128 * 128));
   block.word = static_cast<Word*>(malloc((launch.shared_bytes / 4 + 1) * sizeof(Word)));
+  block.writer = static_cast<u32**>(calloc(launch.region_count + 1, sizeof(u32*)));
+  for (u32 i = 0; i < launch.region_count; ++i)
+    if (launch.regions[i].writable) block.writer[i] = static_cast<u32*>(calloc(launch.regions[i].bytes / 2 + 1, sizeof(u32)));
   block.thread = static_cast<Thread*>(calloc(launch.threads, sizeof(Thread)));
   for (u32 i = 0; i < launch.threads; ++i) {
     Thread& thread = block.thread[i];
@@ -223,6 +228,8 @@ static void allocate(const Launch& launch) {
 }
 
 static void release() {
+  for (u32 i = 0; i < block.launch->region_count; ++i) free(block.writer[i]);
+  free(block.writer);
   for (int i = 0; i < block.threads; ++i) free(block.thread[i].copy), free(block.thread[i].stack);
   free(block.thread), free(block.word), free(block.shared);
 }

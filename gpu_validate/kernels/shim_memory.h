@@ -3,6 +3,14 @@
 
 namespace shim {
 
+static void claim(u32* writer, u64 places, u32 array) {
+  const u32 me = 1 + blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+  for (u64 i = 0; i < places; ++i) {
+    if (writer[i] && writer[i] != me) fail("a write into array %u where block %u has written", array, writer[i] - 1);
+    writer[i] = me;
+  }
+}
+
 static void check_global(const void* at, u64 bytes, bool write, u64 alignment) {
   const u8* p = static_cast<const u8*>(at);
   if (reinterpret_cast<u64>(p) % alignment) fail("a global access of %llu bytes is not aligned", bytes);
@@ -10,6 +18,7 @@ static void check_global(const void* at, u64 bytes, bool write, u64 alignment) {
     const Region& region = block.launch->regions[i];
     if (p < region.base || p + bytes > region.base + region.bytes) continue;
     if (write && !region.writable) fail("a write into array %u, which is an input", i);
+    if (write) claim(block.writer[i] + (p - region.base) / 2, (bytes + 1) / 2, i);
     return;
   }
   fail("a global %s of %llu bytes outside the arrays of the launch", write ? "write" : "read", bytes);

@@ -77,7 +77,7 @@ small(float* out, const float* in, int what) {
   if (what == 16) copy_async(reinterpret_cast<Vector*>(bytes) + i, in, true);  // and nobody waits
   if (what == 17) load_shared(shared + 4096);
   if (what == 18) value = load_global(reinterpret_cast<const float*>(reinterpret_cast<const u8*>(in) + 2));
-  store_global(out + i, value);
+  store_global(out + (what == 19 ? 0 : blockIdx.x * 64) + i, value);
 }
 EXPORT(small)
 """
@@ -95,14 +95,16 @@ REFUSED = {
     16: "nobody waited for",
     17: "shared memory at",
     18: "not aligned",
+    19: "where block 0 has written",
 }
 
 
 def _run(what: int, values: np.ndarray, folder: Path, seed: int = 0) -> np.ndarray:
     backend = quick_backend(seed=seed, folder=folder, texts={"append": KERNEL})
-    out = np.zeros(64, dtype=np.float32)
+    blocks = 2 if what == 19 else 1
+    out = np.zeros(64 * blocks, dtype=np.float32)
     arguments = (out, values.astype(np.float32), np.int32(what))
-    backend.run(Launch("append", (1, 1, 1), 64, 4096, arguments, (0,)), Variant())
+    backend.run(Launch("append", (blocks, 1, 1), 64, 4096, arguments, (0,)), Variant())
     return out
 
 
