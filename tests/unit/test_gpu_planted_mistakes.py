@@ -39,7 +39,7 @@ MISTAKES = {
         "const i64 first_head = (static_cast<i64>(sequence) * kv_heads + kv_head) * GROUP;",
         "const i64 first_head = static_cast<i64>(sequence) * kv_heads * GROUP + kv_head;",
         SMALL,
-        WRONG,
+        "where block 0 has written",
     ),
     "no wait for copies": (DECODE, "copies_wait<STAGES - 1>();", "", SMALL, "read before its copy was waited for"),
     "wait for one copy too few": (
