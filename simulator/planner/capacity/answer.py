@@ -208,7 +208,7 @@ def _counts(found: Found) -> dict[str, int]:
     seen = {}
     for answered in all_answered(found):
         ask = answered.ask
-        seen[(ask.facts.candidate.name, ask.purpose == "saturation", ask.replicas, ask.rate_rps)] = (
+        seen[(ask.facts.candidate.name, ask.purpose == "saturation", ask.replicas, ask.rate_rps, ask.requests)] = (
             answered.outcome.facts.get("num_prompts") or 0
         )
     return {"candidates": len(found.rented), "probes": len(seen), "simulated_requests": sum(seen.values())}
