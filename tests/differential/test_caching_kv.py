@@ -266,7 +266,7 @@ def random_run(seed: int) -> tuple[Workload, EngineConfig, PagedPool]:
     return workload, engine, PagedPool(int(rng.integers(180, 400)) // size + 2, size)
 
 
-def exact_cache(pool: PoolConfig, engine: EngineConfig, content: TokenContent) -> KvCache:
+def exact_cache(pool: PoolConfig, engine: EngineConfig, content: TokenContent, *, stages: int = 1) -> KvCache:
     assert isinstance(pool, PagedPool)
     full = engine.scheduler_reserve_full_isl
     lag = int(engine.async_scheduling)

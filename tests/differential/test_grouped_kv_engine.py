@@ -21,7 +21,7 @@ from tests.property.test_leaps import assert_same_run
 CACHES: list[GroupedKv] = []
 
 
-def grouped(pool: PoolConfig, engine: EngineConfig, content: TokenContent) -> KvCache:
+def grouped(pool: PoolConfig, engine: EngineConfig, content: TokenContent, *, stages: int = 1) -> KvCache:
     assert isinstance(pool, PagedPool)
     CACHES.append(
         GroupedKv(

@@ -63,7 +63,7 @@ def test_the_engine_runs_the_same_on_ids_and_on_counts(stepwise: bool, monkeypat
     counted = {seed: run(seed, stepwise=stepwise) for seed in SEEDS}
     caches: list[PagedKv] = []
 
-    def with_ids(pool: PoolConfig, engine: EngineConfig, content: TokenContent) -> KvCache:
+    def with_ids(pool: PoolConfig, engine: EngineConfig, content: TokenContent, *, stages: int = 1) -> KvCache:
         assert isinstance(pool, PagedPool)
         caches.append(
             PagedKv(

@@ -82,7 +82,7 @@ def run(system: System, pool: PoolConfig, faults: Faults) -> tuple[RunLog, KvCac
     """Nine requests in three bursts over a pool that holds about three; the last comes when all is long over."""
     caches: list[KvCache] = []
 
-    def make(pool: PoolConfig, engine: EngineConfig, content: TokenContent) -> KvCache:
+    def make(pool: PoolConfig, engine: EngineConfig, content: TokenContent, *, stages: int = 1) -> KvCache:
         caches.append(make_cache(pool, engine, content))
         return faulty(caches[-1], faults)
 

@@ -94,7 +94,7 @@ def run_and_keep_caches(case: Case, *, stepwise: bool) -> tuple[RunLog, list[KvC
     """The run, and the caches as they are at its end."""
     caches: list[KvCache] = []
 
-    def make_and_keep(pool: PoolConfig, engine: EngineConfig, content: TokenContent) -> KvCache:
+    def make_and_keep(pool: PoolConfig, engine: EngineConfig, content: TokenContent, *, stages: int = 1) -> KvCache:
         caches.append(make_cache(pool, engine, content))
         return caches[-1]
 
