@@ -6,24 +6,24 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 from simulator.allocators.pools import ContiguousPool, PoolConfig
-from simulator.catalog import find_gpu, find_model
 from simulator.engine_filled import engine_config, keeps_windows, with_defaults, with_sizes
 from simulator.engine_presets import preset_of
 from simulator.engine_settings import ContiguousAllocator, EngineSettings
 from simulator.errors import DoesNotFitError, InputError, KvplanError
 from simulator.kv_groups import KvLayout, kv_layout, kv_value_bytes
 from simulator.kv_pool import groups_note, make_pool, remedies
+from simulator.members import Member
 from simulator.memory_budget import MemoryBudget, budget
 from simulator.memory_settings import MemorySettings, Resolved, resolve
 from simulator.rank_memory import pipeline_stages
 from simulator.routers import ROUTERS
-from simulator.scenario_settings import InlineGpu, ScenarioSettings
+from simulator.scenario_settings import ScenarioSettings
+from simulator.scenario_specs import find_gpu_spec, find_model_spec
 from simulator.schedulers.config import EngineConfig
 from simulator.schedulers.policies import VllmV1Policy
-from simulator.specs import GpuSpec, ModelSpec, Parallelism, model_from_config
+from simulator.specs import GpuSpec, ModelSpec, Parallelism
 from simulator.step_time.base import StepTimeModel
 from simulator.step_time.config import build_step_time
 from simulator.suggestions import did_you_mean
@@ -53,6 +53,18 @@ class Deployment:
     step_time: StepTimeModel | None
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
+
+    def members(self, group: str = "") -> list[Member]:
+        """Its replicas, by number, all alike."""
+        assert self.step_time is not None  # only mode admission has none
+        gpus = self.parallelism.gpus_per_replica
+        return [Member(self.engine, self.pool, self.step_time, group, gpus)] * self.parallelism.replicas
+
+    @property
+    def usd_per_gpu_hour(self) -> float | None:
+        """As the scenario states it, else the catalogue's example; None where neither knows."""
+        asked = self.settings.cost.usd_per_gpu_hour
+        return asked if asked is not None else self.gpu.usd_per_hour if self.gpu else None
 
 
 def build_deployment(settings: ScenarioSettings) -> Deployment:
@@ -103,39 +115,6 @@ def build_deployment(settings: ScenarioSettings) -> Deployment:
             *getattr(step_time, "assumptions", ()),
         ),
         warnings=(*warnings, *(memory.warnings if memory else resolved.warnings)),
-    )
-
-
-def find_model_spec(model: str | dict[str, Any]) -> ModelSpec:
-    """By catalogue name, by path, or from the keys of a config.json written inline."""
-    try:
-        if isinstance(model, str):
-            return find_model(model)
-        config = {key: value for key, value in model.items() if key != "name"}
-        return model_from_config(config, name=str(model.get("name", "inline")), source="inline in the scenario")
-    except InputError as error:
-        what = f"{error.where}: {error.what}" if error.where else error.what
-        raise InputError(what, where="model", remedy=error.remedy or "see kvplan catalog models") from None
-
-
-def find_gpu_spec(gpu: str | InlineGpu | None) -> GpuSpec | None:
-    """By catalogue name, or from inline numbers."""
-    if gpu is None:
-        return None
-    if isinstance(gpu, str):
-        try:
-            return find_gpu(gpu)
-        except InputError as error:
-            raise InputError(error.what, where="gpu", remedy=error.remedy or "see kvplan catalog gpus") from None
-    return GpuSpec(
-        name=gpu.name,
-        memory_bytes=round(gpu.memory_gib * 2**30),
-        bandwidth_bytes_per_s=gpu.bandwidth_gb_per_s * 1e9,
-        flop_per_s={dtype: rate * 1e12 for dtype, rate in gpu.tflop_per_s.items()},
-        link_bytes_per_s=None if gpu.link_gb_per_s is None else gpu.link_gb_per_s * 1e9,
-        pcie_bytes_per_s=gpu.pcie_gb_per_s * 1e9,
-        usd_per_hour=gpu.usd_per_hour,
-        sources={"all": "inline in the scenario"},
     )
 
 

@@ -13,7 +13,6 @@ from simulator.disaggregation import Routers, check_pools, check_router, simulat
 from simulator.disaggregation_settings import DisaggregationSettings, InlineLink, PoolSettings
 from simulator.errors import InputError, KvplanError
 from simulator.link_spec import LinkSpec
-from simulator.members import Member
 from simulator.run_log import RunLog
 from simulator.scenario_resolved import plain_section
 from simulator.scenario_settings import ScenarioSettings
@@ -50,13 +49,13 @@ class DisaggregatedDeployment:
         """Over all ranks of a decode replica: each fetches its own share."""
         pool = self.decode.pool
         assert isinstance(pool, PagedPool)
-        return pool.bytes_per_token * (self.decode.parallelism.gpus // self.decode.parallelism.replicas)
+        return pool.bytes_per_token * self.decode.parallelism.gpus_per_replica
 
     def simulate(self, workload: Workload, *, stepwise: bool, progress: Progress | None) -> RunLog:
         return simulate_disaggregated(
             workload,
-            members(self.prefill),
-            members(self.decode),
+            self.prefill.members(),
+            self.decode.members(),
             self.link,
             kv_bytes_per_token=self.kv_bytes_per_token,
             routers=self.routers,
@@ -78,14 +77,10 @@ class DisaggregatedDeployment:
 
     def usd_per_hour(self) -> float | None:
         """Of the GPUs of both pools; None where a price is not known."""
-        prices = []
-        for pool in (self.prefill, self.decode):
-            asked, listed = self.face.settings.cost.usd_per_gpu_hour, pool.gpu.usd_per_hour if pool.gpu else None
-            price = listed if asked is None else asked
-            if price is None:
-                return None
-            prices.append(price * pool.parallelism.gpus)
-        return sum(prices)
+        prefill, decode = self.prefill.usd_per_gpu_hour, self.decode.usd_per_gpu_hour
+        if prefill is None or decode is None:
+            return None
+        return prefill * self.prefill.parallelism.gpus + decode * self.decode.parallelism.gpus
 
     def link_facts(self) -> dict[str, Any]:
         """The link as ``result.json`` names it."""
@@ -95,14 +90,6 @@ class DisaggregatedDeployment:
             "latency_us": self.link.latency_ps / _PS_PER_US,
             "source": self.link.source,
         }
-
-
-def members(deployment: Deployment) -> list[Member]:
-    """The replicas of one pool."""
-    assert deployment.step_time is not None  # only mode admission has none
-    replicas = deployment.parallelism.replicas
-    gpus = deployment.parallelism.gpus // replicas
-    return [Member(deployment.engine, deployment.pool, deployment.step_time, gpus=gpus)] * replicas
 
 
 def build_disaggregated(settings: ScenarioSettings) -> DisaggregatedDeployment:
@@ -117,7 +104,7 @@ def build_disaggregated(settings: ScenarioSettings) -> DisaggregatedDeployment:
     _refuse(settings)
     prefill, decode = _pool(settings, "prefill", asked.prefill), _pool(settings, "decode", asked.decode)
     link = _link(asked.link)
-    check_pools(members(prefill)[:1], members(decode)[:1])
+    check_pools(prefill.members()[:1], decode.members()[:1])
     routers = Routers(*(_router(settings, name, pool) for name, pool in _named(asked)))
     sections = replace(asked, prefill=_written(asked.prefill, prefill), decode=_written(asked.decode, decode))
     whole = replace(settings, disaggregation=sections)

@@ -44,13 +44,7 @@ class FleetDeployment:
 
     def members(self) -> list[Member]:
         """The replicas, by number; those that an autoscaler begins with."""
-        found: list[Member] = []
-        for name, deployment in self.groups:
-            assert deployment.step_time is not None  # mode admission is refused
-            replicas = deployment.parallelism.replicas
-            gpus = deployment.parallelism.gpus // replicas
-            found += [Member(deployment.engine, deployment.pool, deployment.step_time, name, gpus)] * replicas
-        return found
+        return [member for name, deployment in self.groups for member in deployment.members(name)]
 
     def simulate(self, workload: Workload, *, stepwise: bool, progress: Progress | None) -> RunLog:
         return simulate_fleet(
@@ -71,11 +65,7 @@ class FleetDeployment:
 
     def prices(self) -> dict[str, float | None]:
         """Dollars per GPU and hour of each group; None where no price is known."""
-        asked = self.face.settings.cost.usd_per_gpu_hour
-        return {
-            name: asked if asked is not None else deployment.gpu.usd_per_hour if deployment.gpu else None
-            for name, deployment in self.groups
-        }
+        return {name: deployment.usd_per_gpu_hour for name, deployment in self.groups}
 
     def describe(self, result: dict[str, Any]) -> None:
         """Adds to a ``result.json`` what the log does not know: the groups' GPUs."""

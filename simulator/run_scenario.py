@@ -59,11 +59,7 @@ class Built:
         """The replicas, by number, where there is one pool of them."""
         if self.fleet is not None:
             return self.fleet.members()
-        deployment = self.deployment
-        assert deployment.step_time is not None  # only mode admission has none
-        gpus = deployment.parallelism.gpus // deployment.parallelism.replicas
-        member = Member(deployment.engine, deployment.pool, deployment.step_time, gpus=gpus)
-        return [member] * deployment.parallelism.replicas
+        return self.deployment.members()
 
 
 def build(scenario: Scenario) -> Built:
@@ -77,9 +73,7 @@ def build(scenario: Scenario) -> Built:
         fleet = build_fleet(scenario.settings) if scenario.settings.fleet else None
         deployment = pools.face if pools else fleet.face if fleet else build_deployment(scenario.settings)
         workload = scenario_workload(deployment)
-        replicas = (
-            sum(own.parallelism.replicas for _, own in fleet.groups) if fleet else deployment.parallelism.replicas
-        )
+        replicas = fleet.replicas if fleet else deployment.parallelism.replicas
         warnings = [
             *deployment.warnings,
             *check_lengths(workload, deployment.engine.max_model_len),
@@ -167,7 +161,6 @@ def result(built: Built, log: RunLog, variant: str | None = None) -> dict[str, A
     """``result.json`` of a simulated run."""
     deployment = built.deployment
     settings = deployment.settings
-    prices = (settings.cost.usd_per_gpu_hour, deployment.gpu.usd_per_hour if deployment.gpu else None)
     step_time = deployment.step_time
     found = result_dict(
         log,
@@ -177,8 +170,8 @@ def result(built: Built, log: RunLog, variant: str | None = None) -> dict[str, A
             warnings=built.warnings,
             assumptions=(*built.assumptions, *_timing_and_price(built)),
             step_time=getattr(settings.step_time, "kind", ""),
-            gpus_per_replica=deployment.parallelism.gpus // deployment.parallelism.replicas,
-            usd_per_gpu_hour=next((price for price in prices if price is not None), None),
+            gpus_per_replica=deployment.parallelism.gpus_per_replica,
+            usd_per_gpu_hour=deployment.usd_per_gpu_hour,
             usd_per_gpu_hour_by_group=built.fleet.prices() if built.fleet else {},
             labels=labels(deployment),
             options=MetricsOptions(
@@ -220,7 +213,7 @@ def _timing_and_price(built: Built) -> tuple[str, ...]:
             f"{rates.layer_overhead_us:g} us a layer"
         )
     if deployment.settings.cost.usd_per_gpu_hour is None:
-        prices = built.fleet.prices() if built.fleet else {"": deployment.gpu.usd_per_hour if deployment.gpu else None}
+        prices = built.fleet.prices() if built.fleet else {"": deployment.usd_per_gpu_hour}
         found += [
             f"usd_per_gpu_hour = {price:g}{f' in group {group}' if group else ''} (an example price of the catalogue; "
             "state cost.usd_per_gpu_hour)"

@@ -101,7 +101,7 @@ def _model(draft: Draft, deployment: Deployment) -> str:
 def _replicas(draft: Draft, deployment: Deployment, server: Server) -> None:
     """Replicas by the server's own flag where they are independent there, else as so many commands."""
     parallelism = deployment.parallelism
-    gpus = parallelism.gpus // parallelism.replicas
+    gpus = parallelism.gpus_per_replica
     card = deployment.gpu.name if deployment.gpu else "GPU"
     if parallelism.replicas == 1:
         draft.comments.append(f"on {gpus} x {card}")

@@ -245,7 +245,11 @@ class Parallelism:
 
     @property
     def gpus(self) -> int:
-        return self.tensor_parallel_size * self.pipeline_parallel_size * self.replicas
+        return self.gpus_per_replica * self.replicas
+
+    @property
+    def gpus_per_replica(self) -> int:
+        return self.tensor_parallel_size * self.pipeline_parallel_size
 
 
 def _bytes(values: int, bytes_per_value: float) -> int:

@@ -116,9 +116,9 @@ def _refuse_without_prefix_cache(prefix_cache: bool, **options: object) -> None:
 
 def _of_scenario(name: str, patches: list[str]) -> dict[str, Found]:
     """The workload of a scenario; where its variants change the workload, each one's under its name."""
-    from simulator.deployment import find_model_spec
     from simulator.random_streams import Streams
     from simulator.scenario import load_scenario
+    from simulator.scenario_specs import find_model_spec
     from simulator.scenario_workload import one_request_each
     from workloads.build import build_workload
     from workloads.errors import WorkloadError

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from simulator.calibration import find_calibration
-from simulator.deployment import find_gpu_spec, find_model_spec
 from simulator.document import Document
 from simulator.errors import InputError, KvplanError
 from simulator.planner.axes import Axis, value_text
@@ -18,6 +17,7 @@ from simulator.planner.point import Outcome, Point, Task, folder_name, one_line,
 from simulator.routers import ROUTERS
 from simulator.scenario import Scenario, ScenarioFile, bind_patched
 from simulator.scenario_resolved import plain, scenario_sha256
+from simulator.scenario_specs import find_gpu_spec, find_model_spec
 from simulator.scenario_yaml import parse_yaml
 from simulator.step_time.config import RooflineConfig
 from simulator.suggestions import did_you_mean

@@ -11,8 +11,7 @@ from simulator.planner.capacity.rates import STEP
 from simulator.planner.capacity.rows import Row, all_answered, candidate_row, limited_metrics
 from simulator.planner.capacity.search import Found, Rented
 from simulator.planner.capacity.sentences import missing, rate_unit, sentences
-from simulator.run_scenario import Built, memory_table
-from simulator.step_time.roofline import Roofline
+from simulator.run_scenario import Built, Timed, memory_table
 
 SCHEMA_VERSION = 1
 _MEMORY_OF = 12
@@ -179,7 +178,7 @@ def _trust(found: Found) -> list[dict[str, str]]:
         return []
     step_time = facts.built.deployment.step_time
     lines = []
-    if isinstance(step_time, Roofline):
+    if isinstance(step_time, Timed):
         calibration = step_time.calibration
         lines.append(
             {

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from simulator.capacity_settings import CapacitySettings
-from simulator.deployment import find_gpu_spec
 from simulator.document import Document
 from simulator.errors import InputError
 from simulator.planner.capacity.candidates import Candidate, Patches, make_candidates
 from simulator.planner.question import question_of
 from simulator.run_scenario import build
 from simulator.scenario import ScenarioFile, find_scenario, load_scenario
+from simulator.scenario_specs import find_gpu_spec
 from workloads.arrivals import AllAtOnce, ClosedLoop
 
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simulator.capacity_settings import CapacitySettings
-from simulator.deployment import find_model_spec
 from simulator.document import Document
 from simulator.errors import InputError, KvplanError
 from simulator.planner.axes import value_text
 from simulator.rank_memory import valid_tensor_parallel_sizes
 from simulator.scenario import Scenario, ScenarioFile, bind_patched
+from simulator.scenario_specs import find_model_spec
 
 MOST = 2_000
 """More candidates are more often a slip than a wish."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +11,6 @@ from simulator.planner.capacity.bounds import Bounds, bounds_of
 from simulator.planner.capacity.candidates import Candidate, Patches
 from simulator.planner.point import one_line, status_of
 from simulator.run_scenario import Built, build
-from simulator.scenario_resolved import plain
 from workloads.errors import WorkloadError
 from workloads.pace import own_rate_rps
 from workloads.workload import PS_PER_S
@@ -61,8 +59,7 @@ class CandidateFacts:
     def gpus_per_replica(self) -> int:
         """GPUs of one replica."""
         assert self.built is not None
-        parallelism = self.built.deployment.parallelism
-        return parallelism.gpus // parallelism.replicas
+        return self.built.deployment.parallelism.gpus_per_replica
 
     def usd_per_hour(self, replicas: int) -> float | None:
         """The price of a deployment; None where the GPU's is not known."""
@@ -115,14 +112,14 @@ def _facts(candidate: Candidate, patches: Patches, settings: CapacitySettings) -
 
 def _price(candidate: Candidate, built: Built, settings: CapacitySettings) -> float | None:
     """Of one GPU and hour: the capacity section's, the scenario's where the GPU is its own, the catalogue's."""
-    gpu, own = built.deployment.gpu, built.deployment.settings.cost.usd_per_gpu_hour
+    gpu = built.deployment.gpu
     named = str(candidate.changes.get("gpu", candidate.document.data.get("gpu")))
     for name in (named, gpu.name if gpu else ""):
         if name in settings.usd_per_gpu_hour:
             return settings.usd_per_gpu_hour[name]
-    if own is not None and "gpu" not in candidate.changes:
-        return own
-    return gpu.usd_per_hour if gpu else own
+    if "gpu" in candidate.changes and gpu is not None:
+        return gpu.usd_per_hour
+    return built.deployment.usd_per_gpu_hour
 
 
 def _more_than_allowed(built: Built, settings: CapacitySettings) -> str | None:
@@ -145,8 +142,3 @@ def _beyond_reach(bounds: Bounds, built: Built) -> str | None:
                 label = metric.removesuffix("_ms").upper()
                 return f"{statistic} of {label} is {floor:,.1f} ms even without load, above the limit of {limit:,g} ms"
     return None
-
-
-def workload_key(built: Built) -> str:
-    """Equal for candidates with the same workload."""
-    return json.dumps(plain(built.deployment.settings).get("workload"), sort_keys=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from simulator.errors import KvplanError
-from simulator.planner.capacity.candidates import Candidate, put
-from simulator.planner.capacity.facts import GIB, CandidateFacts, facts_of
+from simulator.planner.capacity.candidates import put
+from simulator.planner.capacity.facts import GIB, facts_of
 from simulator.planner.capacity.plan import Ask, Planner, Sized
 from simulator.planner.capacity.probe import ProbeOutcome
 from simulator.specs import DTYPE_BITS
@@ -67,11 +67,9 @@ def limit_of(sized: Sized) -> str | None:
     return str(at.outcome.facts["binding_limit"])
 
 
-def try_knobs(
-    planner: Planner, sized: Sized
-) -> list[tuple[Knob, Generator[list[Ask], list[ProbeOutcome], Sized], CandidateFacts]]:
+def try_knobs(planner: Planner, sized: Sized) -> dict[Knob, Generator[list[Ask], list[ProbeOutcome], Sized]]:
     """A search for each knob that can be turned at all."""
-    found = []
+    found = {}
     for number, knob in enumerate(knobs_for(sized)):
         candidate = sized.facts.candidate
         document = candidate.document.copy()
@@ -79,18 +77,10 @@ def try_knobs(
             put(document, knob.path, knob.value)
         except KvplanError:
             continue
-        changed = Candidate(
-            candidate.index,
-            f"{candidate.name} knob {number}",
-            candidate.variant,
-            document,
-            candidate.changes,
-            candidate.replicas,
-        )
+        changed = replace(candidate, name=f"{candidate.name} knob {number}", document=document)
         (facts,) = facts_of([changed], planner.patches, planner.settings)
         if facts.status == "ok":
-            search = planner.size(facts, purpose="knob", hint_rps=sized.knee_rps)
-            found.append((knob, search, facts))
+            found[knob] = planner.size(facts, purpose="knob", hint_rps=sized.knee_rps)
     return found
 
 

@@ -10,7 +10,7 @@ from simulator.allocators.pools import ContiguousPool
 from simulator.capacity_settings import CapacitySettings
 from simulator.planner.capacity.candidates import Patches
 from simulator.planner.capacity.facts import CandidateFacts
-from simulator.planner.capacity.knee import Knee, Verdict, find_knee
+from simulator.planner.capacity.knee import Knee, find_knee
 from simulator.planner.capacity.probe import AT_ONCE_RPS, Probe, ProbeOutcome, Purpose
 from simulator.planner.capacity.rates import RateGrid
 from simulator.planner.capacity.replicas import fewest_replicas
@@ -61,9 +61,6 @@ class Answered:
     def missed(self, settings: CapacitySettings) -> list[str]:
         """What it misses; empty where it passes."""
         return why_not(self.outcome, self.ask.rate_rps, self.stable_rps, settings)
-
-
-Talk = Generator[list[Ask], list[ProbeOutcome], "Answered"]
 
 
 @dataclass
@@ -257,6 +254,3 @@ def _residence_s(sized: Sized) -> float:
     facts = sized.at_knee.outcome.facts
     arrivals = facts["num_prompts"] * float((sized.facts.built.workload.after < 0).mean())
     return float((facts["mean_running"] + facts["mean_waiting"]) * facts["duration"] / arrivals)
-
-
-__all__ = ["Answered", "Ask", "Planner", "Sized", "Verdict"]

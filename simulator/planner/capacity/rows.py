@@ -117,17 +117,11 @@ _ORDER = ("ok", "over_budget", "too_slow", "slo_unreachable", "does_not_fit", "b
 def _rank(one: Rented, found: Found, settings: CapacitySettings) -> tuple[Any, ...]:
     status, _ = status_of(one, found, settings)
     if status == "too_slow":
-        return _ORDER.index(status), -(sized_rate(one) or 0.0), one.order()
+        return _ORDER.index(status), -(one.sized.knee_rps_per_replica or 0.0), one.order()
     first = 0 if one is found.winner else 1
     if found.rate_rps is None and status == "ok":
-        price, knee = one.usd_per_hour, one.sized.knee_rps or 0.0
-        return _ORDER.index(status), first, (price / knee if price and knee else float("inf")), one.order()
+        return _ORDER.index(status), first, one.dearness(), one.order()
     return _ORDER.index(status), first, one.order()
-
-
-def sized_rate(one: Rented) -> float | None:
-    """The knee of one replica."""
-    return one.sized.knee_rps_per_replica
 
 
 def _knee_rps(one: Rented) -> float | None:
@@ -193,16 +187,13 @@ def _per_gpu(one: Rented, rate_rps: float | None) -> float | None:
 def _limit_text(one: Rented, settings: CapacitySettings) -> str | None:
     """What goes wrong at the lowest rate that fails: of the whole deployment where that was searched."""
     sized = one.whole or one.sized
-    each = "each replica, " if (one.replicas or 1) > sized.replicas else ""
+    of_each = (one.replicas or 1) > sized.replicas
     if sized.beyond is None:
         stable = sized.stable_rps(sized.replicas)
-        return (
-            None
-            if stable is None
-            else f"{each or 'it '}sustains {rate_text(stable)}/s".replace("replica, ", "replica ")
-        )
+        return None if stable is None else f"{'each replica' if of_each else 'it'} sustains {rate_text(stable)}/s"
     missed = sized.beyond.missed(settings)
-    return f"{each}at {rate_text(sized.beyond.ask.rate_rps)}/s: {'; '.join(missed)}" if missed else None
+    rate = rate_text(sized.beyond.ask.rate_rps)
+    return f"{'each replica, ' if of_each else ''}at {rate}/s: {'; '.join(missed)}" if missed else None
 
 
 _PROBE_FACTS = (

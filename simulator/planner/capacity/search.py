@@ -10,7 +10,7 @@ from typing import Any
 from simulator.capacity_settings import CapacitySettings
 from simulator.planner.capacity.candidates import Candidate, Patches
 from simulator.planner.capacity.dialogue import Dialogue
-from simulator.planner.capacity.facts import CandidateFacts, facts_of
+from simulator.planner.capacity.facts import facts_of
 from simulator.planner.capacity.knobs import knob_row, try_knobs
 from simulator.planner.capacity.plan import Answered, Planner, Sized
 from simulator.planner.capacity.rates import RateGrid
@@ -54,6 +54,13 @@ class Rented:
     def gpus(self) -> int | None:
         """GPUs of the deployment."""
         return None if self.replicas is None else self.replicas * self.sized.facts.gpus_per_replica
+
+    def dearness(self) -> tuple[float, float]:
+        """At the knee: what a request a second costs an hour, and the GPUs that it takes."""
+        knee, price = self.sized.knee_rps_per_replica, self.sized.facts.usd_per_hour(1)
+        if not knee:
+            return math.inf, math.inf
+        return (math.inf if price is None else price / knee), self.sized.facts.gpus_per_replica / knee
 
     def order(self) -> tuple[float, float, int]:
         """Cheapest first, then fewest GPUs, then as listed."""
@@ -177,7 +184,7 @@ class CapacitySearch:
                 serving = [one for one in serving if one.usd_per_hour is not None and one.usd_per_hour <= budget]
             return min(serving, key=Rented.order, default=None)
         able = [one for one in found.rented if one.sized.knee_rps is not None and one.replicas is not None]
-        winner = min(able, key=lambda one: (_usd_per_request(one), one.order()), default=None)
+        winner = min(able, key=lambda one: (one.dearness(), one.order()), default=None)
         if winner is not None:
             winner.at_rate = winner.sized.at_knee
         return winner
@@ -213,8 +220,8 @@ class CapacitySearch:
         searches: dict[Any, Any] = {
             factor: self._headroom(planner, sized, replicas, base * factor) for factor in HEADROOM
         }
-        tries = {knob: (search, facts) for knob, search, facts in try_knobs(planner, sized)}
-        searches |= {knob: search for knob, (search, _) in tries.items()}
+        tries = try_knobs(planner, sized)
+        searches |= tries
         searches["curve"] = self._curve(planner, sized)
         if replicas != sized.replicas or planner.outlasts(sized, replicas, base):
             hint = max(base, (sized.knee_rps_per_replica or 0.0) * replicas)
@@ -243,11 +250,3 @@ class CapacitySearch:
             return answered, replicas, []
         needed, more = yield from planner.replicas_for(sized, rate, "headroom")
         return answered, needed, more
-
-
-def _usd_per_request(one: Rented) -> float:
-    price, knee = one.usd_per_hour, one.sized.knee_rps
-    return math.inf if price is None or not knee else price / knee
-
-
-__all__ = ["CandidateFacts", "CapacitySearch", "Found", "Rented"]

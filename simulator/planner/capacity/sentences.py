@@ -110,7 +110,7 @@ def missing(found: Found, rows: list[Row], settings: CapacitySettings) -> list[s
         lines.append(f"a budget of {least['usd_per_hour']:,.2f} USD/h ({least['candidate']} x {least['replicas']})")
     slow = [one for one in found.rented if one.sized.status == "ok" and one.sized.knee_rps_per_replica]
     if slow and not over and found.rate_rps is not None:
-        best = min(slow, key=_dearness)
+        best = min(slow, key=Rented.dearness)
         knee = best.sized.knee_rps_per_replica or 0.0
         count = math.ceil(found.rate_rps / knee)
         name, gpus = best.sized.facts.candidate.name, count * best.sized.facts.gpus_per_replica
@@ -121,10 +121,3 @@ def missing(found: Found, rows: list[Row], settings: CapacitySettings) -> list[s
         if row["status"] in ("slo_unreachable", "does_not_fit", "bad_input", "failed") and len(lines) < _LINES:
             lines.append(f"{row['candidate']}: {row['reason']}")
     return lines
-
-
-def _dearness(one: Rented) -> tuple[float, float]:
-    """Price of a request, then GPUs for it."""
-    knee = one.sized.knee_rps_per_replica or 0.0
-    price = one.sized.facts.usd_per_hour(1)
-    return (math.inf if price is None else price / knee), one.sized.facts.gpus_per_replica / knee
