@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,31 +10,31 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simulator.cli.console import Json, Quiet, print_json
+from simulator.cli.kept_work import (
+    ExecutorKind,
+    How,
+    NoReport,
+    Restart,
+    Resume,
+    ScenarioName,
+    Scheduler,
+    Seed,
+    WorkerCount,
+    finite,
+    keeping,
+)
 
 if TYPE_CHECKING:
     from simulator.planner.capacity.ask import Asked
 
-INTERRUPTED = 130
 EPILOG = (
     "Exit codes: 0 a deployment serves the rate within the SLO (and the budget), 4 none does, 2 bad input, 1 internal "
     "error; 130 after Ctrl-C (--resume continues)."
 )
 
 
-@dataclass(frozen=True)
-class _How:
-    executor: str
-    scheduler: str | None
-    workers: int | None
-    resume: bool
-    restart: bool
-    quiet: bool
-
-
 def capacity(
-    scenario: Annotated[
-        str, typer.Argument(metavar="SCENARIO", help="A YAML file, or the name of a shipped scenario.")
-    ],
+    scenario: ScenarioName,
     gpus: Annotated[
         str | None, typer.Option(metavar="A,B", help="GPUs to choose from, in place of the file's candidates.")
     ] = None,
@@ -53,23 +51,14 @@ def capacity(
         list[str] | None,
         typer.Option("--set", metavar="PATH=VALUE", help="Change a setting of all candidates; repeatable."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Replaces the scenario's seed.", min=0)] = None,
-    executor: Annotated[
-        str, typer.Option(help="local processes, dask or ray (extras of kvplan); the answer is the same.")
-    ] = "local",
-    scheduler: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="A running Dask or Ray cluster [default: workers on this machine]."),
-    ] = None,
-    workers: Annotated[int | None, typer.Option(help="Local worker processes [default: one a core].", min=1)] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Keep the probes that stand in the folder, run what is missing.")
-    ] = False,
-    restart: Annotated[bool, typer.Option("--restart", help="Remove a search that was cut short, and start anew.")] = (
-        False
-    ),
+    seed: Seed = None,
+    executor: ExecutorKind = "local",
+    scheduler: Scheduler = None,
+    workers: WorkerCount = None,
+    resume: Resume = False,
+    restart: Restart = False,
     out: Annotated[Path | None, typer.Option(help="The folder to write [default: out/NAME-capacity].")] = None,
-    no_report: Annotated[bool, typer.Option("--no-report", help="Tables only, without report.html and plots.")] = False,
+    no_report: NoReport = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -80,26 +69,17 @@ def capacity(
     of 3 % steps, and the cheapest deployments are simulated whole at the rate asked for.
     """
     started = datetime.now(UTC)
-    if executor == "local":
-        from simulator.planner.warm import warm_up
-
-        warm_up()
-    from simulator.errors import InputError
+    how = How(executor, scheduler, workers, resume, restart, quiet)
     from simulator.planner.capacity.ask import read_question
 
-    if resume and restart:
-        raise InputError("--resume and --restart contradict each other", remedy="leave out one of them")
-    named = [name.strip() for name in (gpus or "").split(",") if name.strip()]
-    if gpus is not None and not named:
-        raise InputError("names no GPU", where=f"--gpus {gpus!r}", remedy="give --gpus h100-sxm-80gb,l40s")
     asked = read_question(
-        scenario, patches or [], seed, gpus=named, rate_rps=rate, budget_usd_per_hour=budget, requests=requests
+        scenario, patches or [], seed, gpus=_names(gpus), rate_rps=rate, budget_usd_per_hour=budget, requests=requests
     )
     folder = out or Path("out") / f"{asked.patches.loaded.name}-capacity"
-    said, rows = _into(folder, asked, started, _How(executor, scheduler, workers, resume, restart, quiet))
+    said, rows = _into(folder, asked, started, how)
     page = None if no_report else _report(folder)
     if as_json:
-        print_json({**said, "out": str(folder), "report": page and str(page), "candidates": _finite(rows)})
+        print_json(finite({**said, "out": str(folder), "report": page and str(page), "candidates": rows}))
     else:
         from reports.capacity_text import capacity_text
 
@@ -109,49 +89,40 @@ def capacity(
         raise typer.Exit(4)
 
 
-def _into(out: Path, asked: Asked, started: datetime, how: _How) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _names(gpus: str | None) -> list[str]:
+    named = [name.strip() for name in (gpus or "").split(",") if name.strip()]
+    if gpus is not None and not named:
+        from simulator.errors import InputError
+
+        raise InputError("names no GPU", where=f"--gpus {gpus!r}", remedy="give --gpus h100-sxm-80gb,l40s")
+    return named
+
+
+def _into(out: Path, asked: Asked, started: datetime, how: How) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Runs the search in the folder, and fills it."""
-    from simulator.errors import InputError
     from simulator.planner.capacity.dialogue import Dialogue
     from simulator.planner.capacity.progress import CapacityProgress
     from simulator.planner.capacity.search import CapacitySearch
     from simulator.planner.capacity.store import ProbeStore
     from simulator.planner.capacity.write import write_folder
-    from simulator.planner.executors import make_executor
     from simulator.planner.lock import FolderLock
 
     start = time.perf_counter()
     store = ProbeStore(out)
     store.prepare()
     progress = CapacityProgress(quiet=how.quiet)
-    try:
-        with FolderLock(out):
-            store.ready(resume=how.resume, restart=how.restart)
-            runner = make_executor(how.executor, workers=how.workers, scheduler=how.scheduler, quiet=how.quiet)
-            try:
-                dialogue = Dialogue(store, runner, progress.outcome)
-                search = CapacitySearch(asked.patches, asked.settings, dialogue, progress.phase)
-                found = search.run(asked.candidates)
-            finally:
-                progress.close()
-                runner.close()
-            seconds = {"all": time.perf_counter() - start}
-            return write_folder(out, found, asked.patches, asked.settings, asked.question, started, seconds)
-    except KeyboardInterrupt:
-        print(f"\nkvplan: interrupted; {_kept(store)}", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED) from None
-    except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            raise
-        raise InputError(
-            f"cannot be written: {error.strerror or error}; {_kept(store)}",
-            where=f"--out {out}",
-            remedy="free some space",
-        ) from None
-
-
-def _kept(store: Any) -> str:
-    return f"{store.unfinished()} probes are kept in {store.out}: the same command with --resume goes on from there"
+    with keeping(out, lambda: f"{store.unfinished()} probes are kept in {out}"), FolderLock(out):
+        store.ready(resume=how.resume, restart=how.restart)
+        runner = how.runner()
+        try:
+            dialogue = Dialogue(store, runner, progress.outcome)
+            search = CapacitySearch(asked.patches, asked.settings, dialogue, progress.phase)
+            found = search.run(asked.candidates)
+        finally:
+            progress.close()
+            runner.close()
+        seconds = {"all": time.perf_counter() - start}
+        return write_folder(out, found, asked.patches, asked.settings, asked.question, started, seconds)
 
 
 def _report(folder: Path) -> Path:
@@ -159,12 +130,3 @@ def _report(folder: Path) -> Path:
 
     page: Path = write_capacity_report(folder)
     return page
-
-
-def _finite(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    import json
-
-    from simulator.result_files import json_text
-
-    found: list[dict[str, Any]] = json.loads(json_text({"rows": rows}))["rows"]
-    return found

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simulator.cli.console import Json, Quiet, print_json, warn
+from simulator.cli.kept_work import Seed
 
 if TYPE_CHECKING:
     from simulator.cli.run_workers import Workers
@@ -26,7 +27,7 @@ def run(
         list[str] | None,
         typer.Option("--set", metavar="PATH=VALUE", help="Change a setting, such as engine.block_size=32; repeatable."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Replaces the scenario's seed.", min=0)] = None,
+    seed: Seed = None,
     stepwise: Annotated[bool, typer.Option("--stepwise", help="One event a step: the same result, slowly.")] = False,
     out: Annotated[Path | None, typer.Option(help="The folder to write [default: out/NAME].")] = None,
     allow_missed: Annotated[

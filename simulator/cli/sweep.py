@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,12 +10,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simulator.cli.console import Json, Quiet, print_json, warn
+from simulator.cli.kept_work import (
+    ExecutorKind,
+    How,
+    NoReport,
+    Restart,
+    Resume,
+    ScenarioName,
+    Scheduler,
+    Seed,
+    WorkerCount,
+    finite,
+    keeping,
+)
 
 if TYPE_CHECKING:
     from simulator.planner.grid import Grid
-    from simulator.planner.sweep import Sweep
 
-INTERRUPTED = 130
 EPILOG = (
     "Exit codes: 0 where at least one point is as it should be; else 4 where one has numbers but misses an SLO, 3 "
     "where one does not fit, 2 where settings contradict each other, 1; 130 after Ctrl-C (--resume continues)."
@@ -24,9 +34,7 @@ EPILOG = (
 
 
 def sweep(
-    scenario: Annotated[
-        str, typer.Argument(metavar="SCENARIO", help="A YAML file, or the name of a shipped scenario.")
-    ],
+    scenario: ScenarioName,
     over: Annotated[
         list[str] | None,
         typer.Option(
@@ -40,30 +48,21 @@ def sweep(
         list[str] | None,
         typer.Option("--set", metavar="PATH=VALUE", help="Change a setting at all points; repeatable."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Replaces the scenario's seed.", min=0)] = None,
+    seed: Seed = None,
     replications: Annotated[
         int | None, typer.Option(help="Runs of each point, with the same seeds at all points.", min=1, max=10_000)
     ] = None,
-    executor: Annotated[
-        str, typer.Option(help="local processes, dask or ray (extras of kvplan); the results are the same.")
-    ] = "local",
-    scheduler: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="A running Dask or Ray cluster [default: workers on this machine]."),
-    ] = None,
-    workers: Annotated[int | None, typer.Option(help="Local worker processes [default: one a core].", min=1)] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Keep the points that stand in the folder, run what is missing or changed.")
-    ] = False,
-    restart: Annotated[bool, typer.Option("--restart", help="Remove a sweep that was cut short, and start anew.")] = (
-        False
-    ),
+    executor: ExecutorKind = "local",
+    scheduler: Scheduler = None,
+    workers: WorkerCount = None,
+    resume: Resume = False,
+    restart: Restart = False,
     yes: Annotated[bool, typer.Option("--yes", help="Run a grid of more than 1,000 points.")] = False,
     out: Annotated[Path | None, typer.Option(help="The folder to write [default: out/NAME-sweep].")] = None,
     allow_missed: Annotated[
         bool, typer.Option("--allow-missed", help="Exit with 0 also where every point misses an SLO.")
     ] = False,
-    no_report: Annotated[bool, typer.Option("--no-report", help="Tables only, without report.html and plots.")] = False,
+    no_report: NoReport = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -73,24 +72,15 @@ def sweep(
     command with --resume goes on where it stopped.
     """
     started = datetime.now(UTC)
-    if executor == "local":
-        from simulator.planner.warm import warm_up
-
-        warm_up()
-    from simulator.errors import InputError
+    how = How(executor, scheduler, workers, resume, restart, quiet)
     from simulator.planner.sweep import exit_code
 
-    if resume and restart:
-        raise InputError("--resume and --restart contradict each other", remedy="leave out one of them")
     grid, question = _grid(scenario, over or [], patches or [], seed, replications, yes=yes)
     folder = out or Path("out") / f"{grid.loaded.name}-sweep"
-    said, rows = _into(
-        folder, grid, question, started,
-        executor=executor, scheduler=scheduler, workers=workers, resume=resume, restart=restart, quiet=quiet,
-    )  # fmt: skip
+    said, rows = _into(folder, grid, question, started, how)
     page = None if no_report else _report(folder)
     if as_json:
-        print_json(_finite({**said, "out": str(folder), "report": page and str(page), "rows": rows}))
+        print_json(finite({**said, "out": str(folder), "report": page and str(page), "rows": rows}))
     else:
         from simulator.planner.sweep_text import sweep_text
 
@@ -119,21 +109,9 @@ def _grid(
 
 
 def _into(
-    out: Path,
-    grid: Grid,
-    question: str | None,
-    started: datetime,
-    *,
-    executor: str,
-    scheduler: str | None,
-    workers: int | None,
-    resume: bool,
-    restart: bool,
-    quiet: bool,
+    out: Path, grid: Grid, question: str | None, started: datetime, how: How
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Runs what is missing in the folder, and fills it."""
-    from simulator.errors import InputError
-    from simulator.planner.executors import make_executor
     from simulator.planner.lock import FolderLock
     from simulator.planner.sweep import Sweep
     from simulator.planner.sweep_folder import SweepFolder
@@ -142,43 +120,21 @@ def _into(
     start = time.perf_counter()
     folder = SweepFolder(out)
     folder.prepare()
-    progress = SweepProgress(quiet=quiet)
+    progress = SweepProgress(quiet=how.quiet)
     work = Sweep(grid, folder, question, progress)
-    try:
-        with FolderLock(out):
-            if restart and folder.unfinished():
-                folder.clear()
-            missing = work.plan(resume=resume)
-            to_run = sum(point.key not in grid.unreadable for point in missing)
-            runner = None
-            if to_run:
-                count = min(workers, to_run) if workers else None
-                runner = make_executor(executor, workers=count, scheduler=scheduler, quiet=quiet)
-            try:
-                work.run(missing, runner, executor)
-            finally:
-                progress.close()
-                if runner is not None:
-                    runner.close()
-            return work.finish(started, {"all": time.perf_counter() - start})
-    except KeyboardInterrupt:
-        print(f"\nkvplan: interrupted; {_kept(work)}", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED) from None
-    except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            raise
-        raise InputError(
-            f"cannot be written: {error.strerror or error}; {_kept(work)}",
-            where=f"--out {out}",
-            remedy="free some space",
-        ) from None
-
-
-def _kept(work: Sweep) -> str:
-    return (
-        f"{work.tally.done} of {work.tally.total} runs are kept in {work.folder.out}: "
-        "the same command with --resume goes on from there"
-    )
+    with keeping(out, lambda: f"{work.tally.done} of {work.tally.total} runs are kept in {out}"), FolderLock(out):
+        if how.restart and folder.unfinished():
+            folder.clear()
+        missing = work.plan(resume=how.resume)
+        to_run = sum(point.key not in grid.unreadable for point in missing)
+        runner = how.runner(to_run) if to_run else None
+        try:
+            work.run(missing, runner, how.executor)
+        finally:
+            progress.close()
+            if runner is not None:
+                runner.close()
+        return work.finish(started, {"all": time.perf_counter() - start})
 
 
 def _report(folder: Path) -> Path | None:
@@ -189,12 +145,3 @@ def _report(folder: Path) -> Path | None:
         return None
     page: Path = write_sweep_report(folder)
     return page
-
-
-def _finite(value: dict[str, Any]) -> dict[str, Any]:
-    import json
-
-    from simulator.result_files import json_text
-
-    found: dict[str, Any] = json.loads(json_text(value))
-    return found

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from simulator.errors import InputError
 from simulator.planner.executors.base import Executor
 from simulator.planner.findings import findings
 from simulator.planner.fingerprint import fingerprint
 from simulator.planner.grid import Grid
+from simulator.planner.kept_folder import write_durably
 from simulator.planner.point import EXIT_CODES, STATUSES, Outcome, Point, Task
 from simulator.planner.summary import summary_rows
-from simulator.planner.sweep_folder import SweepFolder, write_durably
+from simulator.planner.sweep_folder import SweepFolder
 from simulator.planner.table import Row, columns_of, row_of, write_csv, write_tables
 from simulator.provenance import provenance
 from simulator.result_files import json_text
@@ -59,13 +59,8 @@ class Sweep:
         Raises:
             InputError: without ``resume`` where the folder holds a sweep that was cut short.
         """
-        if not resume and (standing := self.folder.unfinished()):
-            raise InputError(
-                f"holds {standing} points of a sweep that was cut short",
-                where=f"--out {self.folder.out}",
-                remedy="--resume continues it, --restart removes them, another --out leaves them",
-            )
         if not resume:
+            self.folder.refuse_unfinished()
             self.folder.clear()
         self.folder.open_again()
         kept = self.folder.kept()

@@ -9,61 +9,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from simulator.errors import InputError
+from simulator.planner.kept_folder import KeptFolder, write_durably
 from simulator.planner.point import EXIT_CODES, STATUSES, Outcome, Point, Status
-from simulator.result_files import json_text, whole_file
+from simulator.result_files import json_text
 
 POINTS = "points"
 RESULT, ERROR, PROVENANCE = "result.json", "error.json", "provenance.json"
-WHOLE = ("sweep.json", "points.csv", "points.json", "summary.csv", "scenario.yaml", "provenance.json")
-"""What stands beside the points once all are done; ``sweep.json`` is written last and removed first."""
-_DRAWN = ("report.html", "report.md")
 
 
-class SweepFolder:
-    """Reads and writes one sweep's folder.
+class SweepFolder(KeptFolder):
+    """Reads and writes one sweep's folder."""
 
-    Invariant: ``sweep.json`` stands in it only while every point of that sweep does too.
-    """
-
-    def __init__(self, out: Path) -> None:
-        self.out = out
-
-    def prepare(self) -> None:
-        """Makes the folder. Raises InputError where it cannot be written."""
-        where = f"--out {self.out}"
-        if self.out.exists() and not self.out.is_dir():
-            raise InputError("is a file, not a folder", where=where, remedy="name a folder")
-        if (self.out / RESULT).exists():
-            raise InputError("holds the result of a run", where=where, remedy="name another folder")
-        try:
-            (self.out / POINTS).mkdir(parents=True, exist_ok=True)
-            probe = self.out / POINTS / ".probe"
-            probe.write_bytes(b"")
-            probe.unlink()
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise InputError(f"cannot be written: {reason}", where=where, remedy="name another folder") from None
-
-    def unfinished(self) -> int:
-        """Points of a sweep that was cut short; 0 where there is none, or where it is complete."""
-        if (self.out / "sweep.json").exists():
-            return 0
-        return sum(1 for _ in (self.out / POINTS).glob(f"*/{PROVENANCE}"))
-
-    def open_again(self) -> None:
-        """From now on the sweep counts as unfinished; what a kill left half written is removed."""
-        for name in (*WHOLE, *_DRAWN):
-            (self.out / name).unlink(missing_ok=True)
-        for left in [*self.out.glob(".*.json.*"), *self.out.glob(".*.csv.*"), *(self.out / POINTS).glob("*/.*")]:
-            left.unlink(missing_ok=True)
+    PARTS, LANDED = POINTS, f"*/{PROVENANCE}"
+    WHOLE = ("sweep.json", "points.csv", "points.json", "summary.csv", "scenario.yaml", "provenance.json")
+    FOREIGN: ClassVar = {RESULT: "a run", "probes": "a capacity search"}
+    WHAT = "points of a sweep"
 
     def clear(self) -> None:
         """Removes an earlier sweep."""
@@ -185,14 +152,6 @@ class SweepFolder:
 
 def _changed(folder: Path) -> InputError:
     return InputError("was changed while the sweep ran", where=str(folder), remedy="give --resume")
-
-
-def write_durably(path: Path, text: str) -> None:
-    """Writes a file whole, and on the disk itself before it bears its name."""
-    with whole_file(path) as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _json(path: Path) -> dict[str, Any]:

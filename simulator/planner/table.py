@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from simulator.planner.axes import Axis
+from simulator.planner.kept_folder import write_durably
 from simulator.planner.point import EXIT_CODES, Point, Status
-from simulator.planner.sweep_folder import write_durably
 from simulator.result_files import whole_file
 
 Row = dict[str, Any]

@@ -6,70 +6,32 @@ import hashlib
 import json
 import shutil
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from simulator.errors import InputError
 from simulator.planner.capacity.probe import ProbeOutcome
-from simulator.planner.sweep_folder import write_durably
+from simulator.planner.kept_folder import KeptFolder, write_durably
 from simulator.result_files import json_text
 
 PROBES = "probes"
 ANSWER = "answer.json"
-WHOLE = (ANSWER, "candidates.csv", "probes.csv", "winner.yaml", "scenario.yaml", "provenance.json")
-"""What stands beside the probes once all are done; ``answer.json`` is written last and removed first."""
-_DRAWN = ("report.html", "report.md")
 
 
-class ProbeStore:
-    """``probes/KEY.json``: an outcome, and the hash that says that it is whole and unchanged.
+class ProbeStore(KeptFolder):
+    """``probes/KEY.json``: an outcome, and the hash that says that it is whole and unchanged."""
 
-    Invariant: ``answer.json`` stands in the folder only while all that it follows from does too.
-    """
-
-    def __init__(self, out: Path) -> None:
-        self.out = out
+    PARTS, LANDED = PROBES, "*.json"
+    WHOLE = (ANSWER, "candidates.csv", "probes.csv", "winner.yaml", "scenario.yaml", "provenance.json")
+    FOREIGN: ClassVar = {"result.json": "a run", "points": "a sweep"}
+    WHAT = "probes of a search"
 
     def ready(self, *, resume: bool, restart: bool) -> None:
         """Readies the folder for a search. Raises InputError where another one was cut short in it."""
-        if not (resume or restart) and (standing := self.unfinished()):
-            raise InputError(
-                f"holds {standing} probes of a search that was cut short",
-                where=f"--out {self.out}",
-                remedy="--resume continues it, --restart removes them, another --out leaves them",
-            )
         if resume:
             self.open_again()
-        else:
-            self.clear()
-
-    def prepare(self) -> None:
-        """Makes the folder. Raises InputError where it cannot be written, or holds something else."""
-        where = f"--out {self.out}"
-        if self.out.exists() and not self.out.is_dir():
-            raise InputError("is a file, not a folder", where=where, remedy="name a folder")
-        if (self.out / "result.json").exists() or (self.out / "points").exists():
-            raise InputError("holds the result of a run or a sweep", where=where, remedy="name another folder")
-        try:
-            (self.out / PROBES).mkdir(parents=True, exist_ok=True)
-            (self.out / PROBES / ".probe").write_bytes(b"")
-            (self.out / PROBES / ".probe").unlink()
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise InputError(f"cannot be written: {reason}", where=where, remedy="name another folder") from None
-
-    def unfinished(self) -> int:
-        """Probes of a search that was cut short; 0 where there is none, or where it is complete."""
-        if (self.out / ANSWER).exists():
-            return 0
-        return sum(1 for _ in (self.out / PROBES).glob("*.json"))
-
-    def open_again(self) -> None:
-        """From now on the search counts as unfinished; what a kill left half written is removed."""
-        for name in (*WHOLE, *_DRAWN):
-            (self.out / name).unlink(missing_ok=True)
-        for left in [*self.out.glob(".*.json.*"), *self.out.glob(".*.csv.*"), *(self.out / PROBES).glob(".*")]:
-            left.unlink(missing_ok=True)
+            return
+        if not restart:
+            self.refuse_unfinished()
+        self.clear()
 
     def clear(self) -> None:
         """Removes an earlier search."""

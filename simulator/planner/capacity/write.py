@@ -12,7 +12,7 @@ from simulator.planner.capacity.candidates import Patches, put
 from simulator.planner.capacity.rows import Row, candidate_rows, probe_rows
 from simulator.planner.capacity.search import Found, Rented
 from simulator.planner.fingerprint import fingerprint
-from simulator.planner.sweep_folder import write_durably
+from simulator.planner.kept_folder import write_durably
 from simulator.planner.table import columns_of, write_csv
 from simulator.provenance import provenance
 from simulator.result_files import json_text
